@@ -1,0 +1,1 @@
+"""gpuslice: see the project README."""

@@ -1,0 +1,1 @@
+"""Values: what the driver knows and says, frozen, standard library only."""

@@ -1,0 +1,208 @@
+"""The seams: everything the driver needs from the world, one Protocol each.
+
+All calls block. Verbs of state (apply, write, remove, put, delete) are idempotent and durable on
+return. Adapters raise `AdapterError` and its subclasses; nothing else crosses a port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from dra_driver.model.cdi import DriverEdits
+from dra_driver.model.claim import ClaimRef
+from dra_driver.model.deadline import Deadline
+from dra_driver.model.device import GpuUuid, Inventory
+from dra_driver.model.health import GpuEvent
+from dra_driver.model.record import Record
+from dra_driver.model.share import GpuShare, ShareAbility, TimeSlice
+
+Json = Mapping[str, Any]
+
+
+class GpuLibrary(Protocol):
+    """The node's GPUs."""
+
+    def inventory(self) -> Inventory:
+        """Read all GPUs afresh; one that cannot be read is listed as unreadable.
+
+        Raises:
+            DriverNotLoaded: there is no GPU driver (yet).
+            AdapterError: the driver is there but enumeration failed.
+        """
+        ...
+
+    def wait_events(self, timeout_s: float) -> tuple[GpuEvent, ...]:
+        """Wait for events; return early and empty where the inventory may have changed.
+
+        Raises:
+            AdapterError: events cannot be waited for now; the caller backs off.
+        """
+        ...
+
+    def boot_id(self) -> str:
+        """Identity of this boot of the node; another value means that hardware state is gone."""
+        ...
+
+
+class ShareSupervisor(Protocol):
+    """Enforces shares of GPUs, level-triggered."""
+
+    def apply(self, gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline) -> None:
+        """Make `shares` the whole set of this GPU; an empty set frees the GPU.
+
+        Raises:
+            NotReady: not converged by the deadline; the set is kept as desired.
+            AdapterError: the set cannot be enforced.
+        """
+        ...
+
+    def abilities(self, inventory: Inventory) -> tuple[ShareAbility, ...]:
+        """What sharing can promise, one entry for each GPU of `inventory`, in its order."""
+        ...
+
+
+class TimeSlicer(Protocol):
+    def set_interval(self, gpu: GpuUuid, interval: TimeSlice) -> None: ...
+
+
+class DriverFiles(Protocol):
+    """Files and device nodes of the GPU driver that a container needs."""
+
+    def edits(self, inventory: Inventory) -> DriverEdits: ...
+
+
+class SpecStore(Protocol):
+    """The folder of CDI specs; only this driver's own are ever seen or touched."""
+
+    def write(self, name: str, content: str) -> None:
+        """Put a spec in place atomically; writes nothing where it already stands byte-equal."""
+        ...
+
+    def remove(self, name: str) -> None: ...
+
+    def names(self) -> tuple[str, ...]:
+        """Names of this driver's specs, sorted; leftovers of interrupted writes are removed."""
+        ...
+
+
+class JournalTransaction(Protocol):
+    """A view and its changes under the journal's lock."""
+
+    def records(self) -> Mapping[str, Record]:
+        """All readable records by claim UID."""
+        ...
+
+    def put(self, record: Record) -> None: ...
+
+    def delete(self, uid: str) -> None: ...
+
+
+class Journal(Protocol):
+    """Durable records of claims, shared by all plugin processes of the node."""
+
+    def transaction(self) -> AbstractContextManager[JournalTransaction]:
+        """Hold the journal's lock (for milliseconds); changes by other processes are visible.
+
+        Raises:
+            AdapterError: the journal cannot be read or written.
+        """
+        ...
+
+
+class Locks(Protocol):
+    """Cross-process locks; the order is claim, then GPUs, then the journal."""
+
+    def claim(self, uid: str, deadline: Deadline) -> AbstractContextManager[None]:
+        """Raises NotReady when the deadline passes first."""
+        ...
+
+    def gpus(self, uuids: tuple[GpuUuid, ...], deadline: Deadline) -> AbstractContextManager[None]:
+        """Hold all of `uuids`, taken in sorted order.
+
+        Raises:
+            NotReady: the deadline passes first, or too many calls wait for one GPU already.
+        """
+        ...
+
+
+class ClaimReader(Protocol):
+    def get_claim(self, namespace: str, name: str, deadline: Deadline) -> Json:
+        """Read a ResourceClaim as raw JSON; transient failures are retried until the deadline.
+
+        Raises:
+            NotFound: there is definitely no such claim.
+            AdapterError: the API server refused or could not be reached in time.
+        """
+        ...
+
+
+class SliceApi(Protocol):
+    """This driver's ResourceSlices of this node, as raw JSON."""
+
+    def list_slices(self) -> tuple[tuple[Json, ...], str]:
+        """Slices by name, and the resource version of the list."""
+        ...
+
+    def watch_slices(self, resource_version: str, timeout_s: float) -> Iterator[Json]:
+        """Watch events ({"type", "object"}) until the server or `timeout_s` ends the watch.
+
+        Raises:
+            WatchExpired: list again.
+        """
+        ...
+
+    def create_slice(self, body: Json) -> Json: ...
+
+    def replace_slice(self, name: str, body: Json) -> Json:
+        """Raises NotFound or Conflict where the slice is gone or has changed."""
+        ...
+
+    def delete_slice(self, name: str, *, uid: str, resource_version: str) -> None:
+        """Delete exactly this version; a slice that is gone already is success.
+
+        Raises:
+            Conflict: it changed.
+        """
+        ...
+
+
+class ApiProbe(Protocol):
+    """Questions about the API server and the node."""
+
+    def server_version(self) -> Json:
+        """The body of /version."""
+        ...
+
+    def dry_run_slice(self, body: Json) -> Json:
+        """What the server would store; raises a permanent AdapterError where it refuses."""
+        ...
+
+    def node_uid(self) -> str:
+        """Raises NotFound where the Node object does not exist."""
+        ...
+
+
+class EventSink(Protocol):
+    def emit(self, claim: ClaimRef, *, reason: str, text: str) -> None:
+        """Write a Warning Event about a claim, best effort: failures are logged, never raised."""
+        ...
+
+
+class Clock(Protocol):
+    def monotonic_s(self) -> float: ...
+
+    def wall_s(self) -> float:
+        """Seconds since the epoch, UTC."""
+        ...
+
+
+class Recorder(Protocol):
+    """Metrics. Names are Prometheus names without the `gpuslice_` prefix; labels are few."""
+
+    def count(self, name: str, /, **labels: str) -> None: ...
+
+    def observe(self, name: str, value: float, /, **labels: str) -> None: ...
+
+    def gauge(self, name: str, value: float, /, **labels: str) -> None: ...

@@ -1,0 +1,1 @@
+"""Transactions: what changes the node, in which order, and what survives a crash."""
