@@ -42,3 +42,13 @@ class GpuEvent:
 
     uuid: str
     xid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class HealthRow:
+    """Health of one published device, as the kubelet is told."""
+
+    pool: str
+    device: str
+    status: HealthStatus
+    message: str = ""

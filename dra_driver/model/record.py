@@ -68,8 +68,9 @@ class Record:
     """A claim's entry in the journal.
 
     Attributes:
-        boot_id: of the boot in which the steps ran; after a reboot hardware facts are gone.
-        uses: by GPU, device, share id.
+        boot_id: of the boot in which the steps ran. A record of another boot holds nothing: it
+            neither blocks a device nor counts as a share until its claim is prepared again.
+        uses: one for each of `devices`, in the same order, which is the allocation's.
         steps: in the order in which they run.
         devices: the answer, byte-equal at every repeat; final already when reserved.
     """

@@ -1,0 +1,1 @@
+"""One third party each, behind the ports."""

@@ -1,0 +1,1 @@
+"""Edge towards the kubelet: sockets, registration, the DRA and health services."""

@@ -1,0 +1,1 @@
+"""Metrics and the HTTP endpoint that serves them."""
