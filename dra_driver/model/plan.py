@@ -12,7 +12,7 @@ class PreparePlan:
     """A decision about one claim.
 
     Attributes:
-        record: RESERVED; its steps, run in order, prepare the claim, and its devices are the answer.
+        record: RESERVED; its steps, run in order, prepare the claim; its devices are the answer.
         warnings: told to the user by an Event; nothing fails for them.
         notes: why each device is prepared as it is, one sentence each, in allocation order; for
             `gpuslice explain`.
