@@ -11,7 +11,9 @@ from decimal import Decimal
 
 MIB = 1 << 20
 
-_SYNTAX = re.compile(r"^([+-]?(?:\d+\.?\d*|\.\d+))([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+|)$")
+_SYNTAX = re.compile(
+    r"([+-]?(?:\d+\.?\d*|\.\d+))([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d{1,3}|)", re.ASCII
+)
 _FACTOR = {
     "": Decimal(1),
     "n": Decimal("1e-9"),
@@ -39,7 +41,7 @@ def parse_quantity(text: str) -> Decimal:
     Raises:
         ValueError: not a quantity; the text names it and the accepted spellings.
     """
-    match = _SYNTAX.match(text) if len(text) <= _MAX_LENGTH else None
+    match = _SYNTAX.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:
         raise ValueError(
             f"{text[:_MAX_LENGTH]!r} is not a quantity: write a number with an optional suffix, "

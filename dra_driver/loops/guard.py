@@ -1,0 +1,51 @@
+"""Threads that must not end: named, stopped together, and fatal when one ends by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event, Thread
+
+import structlog
+
+Loop = Callable[[Event], None]
+
+
+class LoopGuard:
+    """Runs loops, each on a thread of its own, until they are told to stop.
+
+    Args:
+        on_fatal: called once with a sentence when a loop ends without having been asked to; the
+            process must end then, because a node whose monitor is dead looks healthy for ever.
+    """
+
+    def __init__(self, on_fatal: Callable[[str], None]) -> None:
+        self._on_fatal = on_fatal
+        self._stop = Event()
+        self._threads: list[Thread] = []
+        self._log = structlog.get_logger(__name__)
+
+    def start(self, name: str, loop: Loop) -> None:
+        thread = Thread(target=self._run, args=(name, loop), name=name)
+        self._threads.append(thread)
+        thread.start()
+
+    def stop(self, timeout_s: float) -> tuple[str, ...]:
+        """Ask all loops to stop and wait for them; names of those still running, in start order."""
+        self._stop.set()
+        for thread in reversed(self._threads):
+            thread.join(timeout_s)
+        return tuple(thread.name for thread in self._threads if thread.is_alive())
+
+    def alive(self) -> tuple[str, ...]:
+        """Names of the loops that run, in start order."""
+        return tuple(thread.name for thread in self._threads if thread.is_alive())
+
+    def _run(self, name: str, loop: Loop) -> None:
+        try:
+            loop(self._stop)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the process must not live on
+            self._log.exception("A loop failed", loop=name)
+            self._on_fatal(f"loop {name} failed: {error!r}")
+        else:
+            if not self._stop.is_set():
+                self._on_fatal(f"loop {name} ended although nobody asked it to")
