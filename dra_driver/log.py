@@ -1,0 +1,96 @@
+"""Structured logs: a constant sentence, and fields for all that varies.
+
+    _log = log.get(__name__)
+    _log.info("Prepared the claim", claim=str(ref), gpus=len(gpus))
+
+Failure is logged once, where it is handled. Logs go to standard error; standard output belongs to
+the commands. Nothing is set up at import: a process calls `configure` once, libraries never do.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from enum import StrEnum
+from typing import cast
+
+import structlog
+from structlog.typing import EventDict, FilteringBoundLogger, Processor
+
+Logger = FilteringBoundLogger
+
+
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """JSON: one object a line, for collectors. CONSOLE: for people."""
+
+    JSON = "json"
+    CONSOLE = "console"
+
+
+def get(name: str) -> Logger:
+    """A logger that follows `configure` whenever that comes; `name` is the module's `__name__`."""
+    return cast("Logger", structlog.get_logger(name))
+
+
+def configure(level: LogLevel, format: LogFormat) -> None:  # noqa: A002 - the setting's name
+    """Send this package's logs, and warnings of the libraries below it, to standard error."""
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    handler = _Handler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            processors=[_drop_internals, *_renderers(format)], foreign_pre_chain=shared
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    number = logging.getLevelNamesMapping()[level.upper()]
+    logging.getLogger("dra_driver").setLevel(number)
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+
+
+class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
+    """Loses lines that cannot be written: a full disk behind stderr must not fail a claim."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the base's name
+        del record
+
+
+def _renderers(format: LogFormat) -> list[Processor]:  # noqa: A002
+    match format:
+        case LogFormat.JSON:
+            return [
+                structlog.processors.format_exc_info,
+                structlog.processors.JSONRenderer(default=str),
+            ]
+        case LogFormat.CONSOLE:
+            # The plain traceback: the pretty one prints local variables, credentials among them.
+            return [
+                structlog.dev.ConsoleRenderer(
+                    colors=sys.stderr.isatty(),
+                    exception_formatter=structlog.dev.plain_traceback,
+                )
+            ]
+
+
+def _drop_internals(logger: object, method: str, event: EventDict) -> EventDict:
+    return structlog.stdlib.ProcessorFormatter.remove_processors_meta(
+        cast("logging.Logger", logger), method, event
+    )
