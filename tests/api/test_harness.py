@@ -1,7 +1,10 @@
 """The harness itself: what tests on a real API server rely on."""
 
+import subprocess
+import sys
 import time
 from pathlib import Path
+from urllib.error import URLError
 
 import psutil
 import pytest
@@ -14,7 +17,7 @@ from tests.kube.objects import (
     grant_cluster_role,
     service_account_token,
 )
-from tests.kube.process import NotReady
+from tests.kube.process import NotReadyError, wait_until
 
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 
@@ -70,7 +73,6 @@ def test_service_account_has_its_rights_only_when_granted(api_default: ApiServer
     grant_cluster_role(
         admin, name="driver", rules=[rule], namespace="kube-system", service_account="driver"
     )
-    assert api_default.wait_for_right(driver, "list", "resource.k8s.io/resourceslices")
     driver.list(SLICES)
 
     review = driver.create(
@@ -86,7 +88,7 @@ def test_objects_stay_when_the_api_server_comes_back_with_other_gates(tmp_path: 
         node = create_node(server.admin, "node-upgrade")
         before = server.admin
         server.stop_api()
-        with pytest.raises(OSError):
+        with pytest.raises(URLError, match="refused"):
             before.get("/version")
 
         server.start_api(profile=GATES)
@@ -107,9 +109,44 @@ def test_no_process_stays_when_the_server_was_left(tmp_path: Path) -> None:
     assert not any(process.is_running() for process in mine)
 
 
+def test_no_process_stays_when_the_test_process_was_killed(tmp_path: Path) -> None:
+    program = """
+import pathlib, sys, psutil
+from tests.kube.harness import ApiServer
+with ApiServer(pathlib.Path(sys.argv[1])):
+    print(*(child.pid for child in psutil.Process().children()), flush=True)
+    sys.stdin.read()
+"""
+    repository = Path(__file__).parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", program, tmp_path],
+        cwd=repository,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdout is not None
+        servers = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+        parent.kill()
+    assert len(servers) == 2
+    wait_until(lambda: ", ".join(filter(None, map(alive, servers))), waiting_for="the servers' end")
+
+
+def alive(process: psutil.Process) -> str:
+    try:
+        return "" if process.status() == psutil.STATUS_ZOMBIE else str(process.pid)
+    except psutil.NoSuchProcess:
+        return ""
+
+
 def test_start_tells_what_it_waited_for_when_a_flag_is_refused(tmp_path: Path) -> None:
     with ApiServer(tmp_path) as server:
         server.kill_api()
-        with pytest.raises(NotReady, match=r"kube-apiserver: ended .*unknown flag: --no-such") as e:
+        with pytest.raises(NotReadyError) as refused:
             server.start_api(flags=["--no-such"])
-        assert "before /readyz" in str(e.value)
+        first, *_, last = str(refused.value).splitlines()
+        assert first.startswith("kube-apiserver: ended with status 1 before /readyz")
+        assert last == "Error: unknown flag: --no-such"
+
+        server.start_api()
+        server.admin.get("/version")

@@ -97,9 +97,7 @@ class Client:
         answer: Json = json.loads(self._send(request))
         return answer
 
-    def _request(
-        self, method: str, path: str, *, query: dict[str, str]
-    ) -> urllib.request.Request:
+    def _request(self, method: str, path: str, *, query: dict[str, str]) -> urllib.request.Request:
         url = self.url + path + (f"?{urllib.parse.urlencode(query)}" if query else "")
         return urllib.request.Request(
             url, method=method, headers={"Authorization": f"Bearer {self.token}"}

@@ -4,9 +4,9 @@ Without a controller-manager nothing collects garbage, issues Leases, taints nod
 ``default`` ServiceAccount of a namespace.
 """
 
+import base64
 import secrets
 import shutil
-import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -130,7 +130,7 @@ class ApiServer:
             flags: further flags of kube-apiserver, for this start only.
 
         Raises:
-            NotReady: what was waited for, with the end of the log.
+            NotReadyError: what was waited for, with the end of the log.
         """
         assert self._api is None, "the API server runs already: stop_api() or kill_api() first"
         self.profile = profile or self.profile
@@ -139,9 +139,13 @@ class ApiServer:
             [str(kubernetes_binary(self.version)), "kube-apiserver", *self._flags(), *flags],
             log=self.folder / "kube-apiserver.log",
         )
-        self._api.wait_until(
-            self._api_problem, waiting_for="/readyz and the system's namespaces"
-        )
+        try:
+            self._api.wait_until(
+                self._api_problem, waiting_for="/readyz and the system's namespaces"
+            )
+        except BaseException:
+            self.kill_api()
+            raise
         write_kubeconfig(self.kubeconfig, self.admin)
 
     def stop_api(self) -> None:
@@ -197,8 +201,9 @@ class ApiServer:
         )
 
     def _etcd_problem(self) -> str:
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with urllib.request.urlopen(f"{self._etcd_url}/health", timeout=1.0):
+            with direct.open(f"{self._etcd_url}/health", timeout=1.0):
                 return ""
         except OSError as error:
             return str(error)
@@ -231,9 +236,7 @@ def _write_secrets(folder: Path) -> None:
 
 def _ec_private_key_pem() -> str:
     """Make a key on the curve P-256 as RFC 5915 writes it, without the optional public part."""
-    import base64
-
-    scalar = secrets.token_bytes(32)
+    scalar = secrets.randbelow(1 << 255).to_bytes(32, "big")
     curve = bytes.fromhex("a00a06082a8648ce3d030107")
     der = bytes.fromhex("30310201010420") + scalar + curve
     return (

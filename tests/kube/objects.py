@@ -1,8 +1,10 @@
 """Objects that tests of the driver need around them: nodes, namespaces, identities, rights."""
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 
 from tests.kube.client import Client, Json
+from tests.kube.process import wait_until
 
 
 def create_node(admin: Client, name: str) -> Json:
@@ -42,11 +44,11 @@ def service_account_token(
 
 
 def grant_cluster_role(
-    admin: Client, *, name: str, rules: Iterable[Json], namespace: str, service_account: str
+    admin: Client, *, name: str, rules: Sequence[Json], namespace: str, service_account: str
 ) -> None:
     """Apply a ClusterRole and its binding to one ServiceAccount, both called ``name``.
 
-    Rights work within a second or so: the authorizer reads them through a watch.
+    The rights work on return.
     """
     group = "rbac.authorization.k8s.io"
     admin.apply({**_named(f"{group}/v1", "ClusterRole", name=name), "rules": list(rules)})
@@ -58,11 +60,47 @@ def grant_cluster_role(
             "subjects": [subject],
         }
     )
+    wait_for_rights(admin, rules=rules, namespace=namespace, service_account=service_account)
 
 
-def _named(
-    version: str, kind: str, *, name: str, labels: dict[str, str] | None = None
-) -> Json:
+def wait_for_rights(
+    admin: Client, *, rules: Sequence[Json], namespace: str, service_account: str
+) -> None:
+    """Wait until a ServiceAccount may do all that the rules say, in all namespaces.
+
+    The authorizer learns of roles and bindings through a watch, a moment after they are stored.
+    """
+    user = f"system:serviceaccount:{namespace}:{service_account}"
+    wait_until(
+        lambda: next(_missing_rights(admin, rules=rules, user=user), ""),
+        waiting_for=f"the rights of {user}",
+    )
+
+
+def _missing_rights(admin: Client, *, rules: Iterable[Json], user: str) -> Iterator[str]:
+    for rule in rules:
+        for group, resource, verb, name in itertools.product(
+            rule.get("apiGroups", ()),
+            rule.get("resources", ()),
+            rule["verbs"],
+            rule.get("resourceNames", ("",)),
+        ):
+            kind, _, subresource = resource.partition("/")
+            attributes = {"group": group, "resource": kind, "subresource": subresource}
+            review = {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SubjectAccessReview",
+                "spec": {
+                    "user": user,
+                    "resourceAttributes": {**attributes, "verb": verb, "name": name},
+                },
+            }
+            path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+            if not admin.create(path, review)["status"]["allowed"]:
+                yield f"may not {verb} {resource}.{group} {name}"
+
+
+def _named(version: str, kind: str, *, name: str, labels: dict[str, str] | None = None) -> Json:
     metadata: Json = {"name": name}
     if labels:
         metadata["labels"] = labels

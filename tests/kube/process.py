@@ -13,7 +13,7 @@ from pathlib import Path
 _TICK_S = 0.05
 
 
-class NotReady(Exception):
+class NotReadyError(Exception):
     """A server did not come up; the text names what was waited for and shows the end of its log."""
 
 
@@ -44,20 +44,22 @@ class Server:
     def wait_until(
         self, problem: Callable[[], str], *, waiting_for: str, timeout_s: float = 60.0
     ) -> None:
-        """Poll until ``problem`` answers with an empty text.
+        """Poll until ``problem`` answers with an empty text, or the process has ended.
 
         Raises:
-            NotReady: the process ended, or the time was up; with the last problem.
+            NotReadyError: the process ended, or the time was up; with the end of the log.
         """
-        deadline = time.monotonic() + timeout_s
-        pause = threading.Event()
-        while found := problem():
-            if not self.running:
-                status = self._process.returncode
-                raise self._not_ready(f"ended with status {status} before {waiting_for}", found)
-            if time.monotonic() > deadline:
-                raise self._not_ready(f"waited {timeout_s:g} s for {waiting_for}", found)
-            pause.wait(_TICK_S)
+        try:
+            wait_until(
+                lambda: problem() if self.running else "",
+                waiting_for=waiting_for,
+                timeout_s=timeout_s,
+            )
+        except NotReadyError as error:
+            raise self._with_log(str(error)) from None
+        if not self.running:
+            status = self._process.returncode
+            raise self._with_log(f"ended with status {status} before {waiting_for}")
 
     def stop(self, *, grace_s: float = 15.0) -> None:
         """Ask the process to end, and kill it after ``grace_s``."""
@@ -73,11 +75,23 @@ class Server:
         if self._process.stdin is not None:
             self._process.stdin.close()
 
-    def _not_ready(self, what: str, problem: str) -> NotReady:
+    def _with_log(self, what: str) -> NotReadyError:
         lines = self.log.read_text(errors="replace").splitlines()[-30:]
-        return NotReady(
-            f"{self.name}: {what}. Last answer: {problem}. End of {self.log}:\n" + "\n".join(lines)
-        )
+        return NotReadyError(f"{self.name}: {what}. End of {self.log}:\n" + "\n".join(lines))
+
+
+def wait_until(problem: Callable[[], str], *, waiting_for: str, timeout_s: float = 30.0) -> None:
+    """Poll until ``problem`` answers with an empty text.
+
+    Raises:
+        NotReadyError: the time was up; with what was waited for and the last problem.
+    """
+    deadline = time.monotonic() + timeout_s
+    pause = threading.Event()
+    while found := problem():
+        if time.monotonic() > deadline:
+            raise NotReadyError(f"waited {timeout_s:g} s for {waiting_for}; last: {found}")
+        pause.wait(_TICK_S)
 
 
 def free_port() -> int:
@@ -91,4 +105,4 @@ def free_port() -> int:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
             return port
-    raise NotReady("none of 100 random loopback ports between 20000 and 32000 is free")
+    raise NotReadyError("none of 100 random loopback ports between 20000 and 32000 is free")
