@@ -1,0 +1,13 @@
+"""Metrics where nobody can read them."""
+
+from __future__ import annotations
+
+
+class NoMetrics:
+    """A Recorder that costs nothing; used while no endpoint is served."""
+
+    def count(self, name: str, /, **labels: str) -> None: ...
+
+    def observe(self, name: str, value: float, /, **labels: str) -> None: ...
+
+    def gauge(self, name: str, value: float, /, **labels: str) -> None: ...
