@@ -1,1 +1,4 @@
-"""Edge towards the kubelet: sockets, registration, the DRA and health services."""
+"""The edge towards the kubelet: sockets, registration, DRA and health services.
+
+Nothing here may import anything slow: registration has to answer at once.
+"""

@@ -43,6 +43,11 @@ class Current(Generic[T]):
             self._changed.wait_for(lambda: self._closed or self._version > version, timeout_s)
             return self._version, self._value
 
+    @property
+    def closed(self) -> bool:
+        with self._changed:
+            return self._closed
+
     def close(self) -> None:
         """Release all waiters now and from now on: the process is shutting down."""
         with self._changed:
