@@ -77,10 +77,9 @@ class Settings(BaseSettings):
         "DIR", Path("/var/run/cdi"), "Where CDI specs go; the container runtime has to read them."
     )
     state_dir: _Directory = _setting(
-        "DIR", Path("/var/lib/gpuslice"), "Where the journal of claims goes; survives reboots."
-    )
-    run_dir: _Directory = _setting(
-        "DIR", Path("/run/gpuslice"), "Where locks go; may be lost at a reboot."
+        "DIR",
+        Path("/var/lib/gpuslice"),
+        "Where the journal of claims and its locks go; has to survive reboots.",
     )
     host_root: _Directory = _setting(
         "DIR", Path("/"), "Where the host's /dev, /sys and /proc are seen."
@@ -89,14 +88,11 @@ class Settings(BaseSettings):
         "DIR", Path("/"), "Root of the GPU driver's files on the host."
     )
 
-    simulate: _File = _setting(
+    simulate: _Text = _setting(
         "FILE",
-        None,
-        "YAML file with an inventory of simulated GPUs, used instead of NVML and read again when "
-        "it changes.",
-    )
-    nvml_library: _File = _setting(
-        "FILE", None, "The NVML library. Default: libnvidia-ml.so.1 as the loader finds it."
+        "",
+        "YAML file with simulated GPUs, or the name of a ready node such as 8xh100; used instead "
+        "of NVML and followed while the driver runs.",
     )
     additional_ignored_xids: Annotated[tuple[int, ...], NoDecode, BeforeValidator(values.xids)] = (
         _setting("XIDS", (), "GPU errors that do not make a GPU unhealthy, such as 13,31.")
@@ -109,7 +105,10 @@ class Settings(BaseSettings):
         "fixed slots.",
     )
     static_layout: _Text = _setting(
-        "LAYOUT", "whole", "Slots of each GPU where the mode is static."
+        "LAYOUT",
+        "whole",
+        "Slots of a GPU in static mode: whole, or COUNTxPERCENT such as 4x25; GPU=LAYOUT for one "
+        "GPU by index or UUID; commas between.",
     )
     allow_burst: Annotated[bool, BeforeValidator(values.flag)] = _setting(
         "BOOL", True, "Whether a share may use more compute than it asked for while others idle."

@@ -198,4 +198,6 @@ def _listen(endpoint: Endpoint) -> socket.socket:
 
 def _cause(error: OSError) -> str:
     # create_server adds the address to the text, and a host that is not found has no errno of ours.
-    return os.strerror(error.errno) if (error.errno or 0) > 0 else str(error.strerror or error)
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return str(error.strerror or error)

@@ -59,7 +59,8 @@ INSTRUMENTS: tuple[Instrument, ...] = (
     Instrument(
         kind=Kind.COUNTER,
         name="journal_unreadable_total",
-        description="Entries of the journal that could not be read and were put aside.",
+        description="Entries of the journal that could not be read.",
+        labels={"cause": ("newer", "damaged")},
     ),
     Instrument(
         kind=Kind.GAUGE,

@@ -1,0 +1,175 @@
+"""Commands, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import typer
+
+from dra_driver import log
+from dra_driver.cli.options import with_settings
+from dra_driver.errors import GpusliceError, SettingsError
+from dra_driver.settings import Settings, load
+
+EXIT_FATAL = 1
+EXIT_SETTINGS = 2
+EXIT_INTERRUPTED = 130
+
+_PRECEDENCE = (
+    "A flag wins over its environment variable, that over the YAML file of --config, and that over "
+    "the default. A key of the file is a flag's name without its leading dashes."
+)
+_EXIT_STATUS = (
+    "Exit status: 0 after success or a signal to stop, 1 where the work cannot be done, 2 for bad "
+    "settings."
+)
+_EPILOG = f"{_PRECEDENCE}\n\n{_EXIT_STATUS}"
+_HARDWARE = ("config", "simulate", "driver_root", "host_root", "allow_burst")
+_CLAIMS = ("driver_name", "node_name", "mps_single_uid")
+
+_Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+app = typer.Typer(
+    help="GPU slices for Kubernetes by Dynamic Resource Allocation: compute percent and memory.",
+    epilog=_EXIT_STATUS,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line, by default this process's, and give the exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    command = typer.main.get_command(app)
+    try:
+        status = command.main(given or ["--help"], prog_name="gpuslice", standalone_mode=False)
+        sys.stdout.flush()
+    except typer.Abort:
+        return EXIT_INTERRUPTED
+    except typer.TyperException as error:
+        return _complain(_usage(error), EXIT_SETTINGS)
+    except SettingsError as error:
+        return _complain(str(error), EXIT_SETTINGS)
+    except GpusliceError as error:
+        return _complain(str(error), EXIT_FATAL)
+    except OSError as error:
+        return _complain(_output(error), EXIT_FATAL)
+    return status if isinstance(status, int) else 0
+
+
+@app.command(epilog=_EPILOG)
+@with_settings(Settings.model_fields)
+def plugin(flags: Mapping[str, str]) -> int:
+    """Run the kubelet plugin of this node.
+
+    It registers with the kubelet, publishes ResourceSlices, and prepares and unprepares claims, until
+    a signal ends it.
+    """
+    settings = load(flags, required=("node_name",))
+    log.configure(settings.log_level, settings.log_format)
+    from dra_driver.app.plugin import run  # noqa: PLC0415
+
+    return run(settings)
+
+
+@app.command(epilog=_EPILOG)
+@with_settings(_HARDWARE)
+def inventory(flags: Mapping[str, str], *, as_json: _Json = False) -> int:
+    """List this node's GPUs.
+
+    Tells what of them can be used, and which are left out and why.
+    """
+    settings = _for_people(flags)
+    from dra_driver.app.inventory import inventory_report  # noqa: PLC0415
+
+    report = inventory_report(settings)
+    if as_json:
+        _print_json(report.to_json())
+        return 0
+    from dra_driver.cli.tables import print_inventory  # noqa: PLC0415
+
+    print_inventory(report)
+    return 0
+
+
+@app.command(epilog=_EPILOG)
+@with_settings((*_HARDWARE, *_CLAIMS))
+def explain(
+    flags: Mapping[str, str],
+    *,
+    claim: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="A ResourceClaim with an allocation, as YAML or JSON, such as 'kubectl get "
+            "resourceclaim NAME -o yaml' prints it; - reads standard input.",
+        ),
+    ],
+    as_json: _Json = False,
+) -> int:
+    """Say what preparing a claim would do, and why.
+
+    Nothing is changed. A claim that would be refused is an exit status of 1, with the reason.
+    """
+    settings = _for_people(flags)
+    from dra_driver.app.explain import explain_claim  # noqa: PLC0415
+
+    explanation = explain_claim(settings, claim)
+    if as_json:
+        _print_json(explanation.to_json())
+    else:
+        from dra_driver.cli.tables import print_explanation  # noqa: PLC0415
+
+        print_explanation(explanation)
+    return 0
+
+
+@app.command()
+def version(*, as_json: _Json = False) -> int:
+    """Print versions, for bug reports."""
+    from dra_driver.app.version import versions  # noqa: PLC0415
+
+    found = versions()
+    if as_json:
+        _print_json(found)
+    else:
+        for name, text in found.items():
+            typer.echo(f"{name} {text}")
+    return 0
+
+
+def _for_people(flags: Mapping[str, str]) -> Settings:
+    """Settings of a command that prints; its logs are warnings, for people."""
+    log.configure(log.LogLevel.WARNING, log.LogFormat.CONSOLE)
+    return load(flags)
+
+
+def _print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=2, sort_keys=True))
+
+
+def _complain(text: str, status: int) -> int:
+    for line in text.splitlines():
+        typer.echo(f"gpuslice: {line}", err=True)
+    return status
+
+
+def _usage(error: typer.TyperException) -> str:
+    """One sentence, with the way to the help of the command that it is about."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "gpuslice"
+    text = " ".join(error.format_message().split())
+    text = text.replace(". Did you mean", ", did you mean").rstrip(".?")
+    return f"{text[:1].lower()}{text[1:]}; see {command} --help"
+
+
+def _output(error: OSError) -> str:
+    """Standard output is gone or full: keep the interpreter from failing on it once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return "" if isinstance(error, BrokenPipeError) else f"cannot write the output: {error}"
