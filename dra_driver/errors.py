@@ -28,6 +28,7 @@ class Reason(StrEnum):
     DEVICE_BUSY = "DeviceBusy"
     DEVICE_IN_USE = "DeviceInUse"
     DEVICE_LOST = "DeviceLost"
+    DRIVER_NOT_LOADED = "DriverNotLoaded"
     OUT_OF_TIME = "OutOfTime"
     API_UNAVAILABLE = "ApiUnavailable"
     STATE_UNAVAILABLE = "StateUnavailable"

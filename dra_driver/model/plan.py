@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from dra_driver.model.device import GpuUuid
 from dra_driver.model.record import Record
 
 
@@ -16,8 +18,11 @@ class PreparePlan:
         warnings: told to the user by an Event; nothing fails for them.
         notes: why each device is prepared as it is, one sentence each, in allocation order; for
             `gpuslice explain`.
+        usable_mib: memory that all claims of a GPU can hold together, for the GPUs of the record
+            whose memory is known; for the overlap guard.
     """
 
     record: Record
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    usable_mib: Mapping[GpuUuid, int] = field(default_factory=dict)

@@ -1,0 +1,253 @@
+"""What one allocated device becomes: what it holds, how that is made real, what its container sees.
+
+One arm per kind of device. How the devices of a claim go together is judged in `plan.together`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dra_driver.errors import ClaimError, ClaimRejected, Reason
+from dra_driver.model.claim import AllocationResult, Claim, ClaimRef
+from dra_driver.model.config import GpuConfig, SliceConfig
+from dra_driver.model.device import GpuFacts, Inventory
+from dra_driver.model.record import GpuUse, Use
+from dra_driver.model.share import CheckpointPolicy, GpuShare, ShareAbility
+from dra_driver.model.steps import EnsureShare, SetTimeSlice, Step
+from dra_driver.plan.amounts import COMPUTE_WHOLE_PERCENT, usable_memory_mib
+from dra_driver.plan.cdi import SpecEntry
+from dra_driver.plan.configs import Applied, DeviceKind, applied_configs
+from dra_driver.plan.sharing import ShareDemand, decide_share, is_whole
+from dra_driver.plan.targets import (
+    GpuTarget,
+    MonitorTarget,
+    PadTarget,
+    SlotTarget,
+    resolve,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What becomes of one allocation result.
+
+    Attributes:
+        share: what sharing enforces; None for a whole GPU and a monitor.
+    """
+
+    result: AllocationResult
+    use: GpuUse
+    entry: SpecEntry
+    note: str
+    share: GpuShare | None = None
+    steps: tuple[Step, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What the node offers to claims; see `plan.prepare.PrepareOptions` for the settings."""
+
+    inventory: Inventory
+    abilities: tuple[ShareAbility, ...]
+    allow_burst: bool
+    mps_single_uid: int | None
+
+
+def decide(claim: Claim, terms: Terms) -> tuple[Decision, ...]:
+    """Decide about each of the claim's results, in their order.
+
+    Raises:
+        ClaimRejected: a device, an amount or a config cannot be had.
+        NotReady: a GPU cannot be read or shared now.
+    """
+    targets = _targets(claim, terms.inventory)
+    applied = applied_configs(claim, tuple(map(_kind, claim.results, targets)))
+    return tuple(
+        _decision(claim.ref, terms, index=index, result=result, target=target, applied=config)
+        for index, (result, target, config) in enumerate(
+            zip(claim.results, targets, applied, strict=True)
+        )
+    )
+
+
+def needs_abilities(claim: Claim, inventory: Inventory) -> bool:
+    """Whether deciding depends on what sharing can promise.
+
+    Raises:
+        ClaimRejected, NotReady: a device of the claim cannot be used.
+    """
+    kinds = map(_kind, claim.results, _targets(claim, inventory))
+    return any(kind in (DeviceKind.SHARE, DeviceKind.SLOT) for kind in kinds)
+
+
+_Usable = GpuTarget | SlotTarget | MonitorTarget
+
+
+def _targets(claim: Claim, inventory: Inventory) -> tuple[_Usable, ...]:
+    return tuple(_target(claim.ref, result, inventory) for result in claim.results)
+
+
+def _target(ref: ClaimRef, result: AllocationResult, inventory: Inventory) -> _Usable:
+    where = f"claim {ref}, request {result.request}"
+    try:
+        target = resolve(result.device, inventory)
+    except ClaimError as e:
+        raise type(e)(e.reason, f"{where}: {e}") from e
+    match target:
+        case PadTarget():
+            raise ClaimRejected(
+                Reason.NOT_SUPPORTED,
+                f"{where}: device {result.device} is a place holder that nobody can use: use one "
+                'of the shipped DeviceClasses, or select `type == "gpu"`',
+            )
+        case MonitorTarget() if not result.admin_access:
+            raise ClaimRejected(
+                Reason.NOT_SUPPORTED,
+                f"{where}: device {result.device} is a monitor, which needs admin access: set "
+                "adminAccess: true in the request, in a namespace labelled "
+                'resource.kubernetes.io/admin-access: "true"',
+            )
+        case _:
+            return target
+
+
+def _kind(result: AllocationResult, target: _Usable) -> DeviceKind:
+    match target:
+        case MonitorTarget():
+            return DeviceKind.MONITOR
+        case _ if result.admin_access:
+            return DeviceKind.ADMIN
+        case SlotTarget():
+            return DeviceKind.SLOT
+        case GpuTarget():
+            return DeviceKind.WHOLE if is_whole(result) else DeviceKind.SHARE
+
+
+def _decision(
+    ref: ClaimRef,
+    terms: Terms,
+    *,
+    index: int,
+    result: AllocationResult,
+    target: _Usable,
+    applied: Applied | None,
+) -> Decision:
+    match target:
+        case MonitorTarget():
+            return _monitor(result, target.gpu)
+        case _ if result.admin_access:
+            return _monitor(result, target.gpu)
+        case GpuTarget() if is_whole(result):
+            return _whole(ref, result, target.gpu, applied)
+        case _:
+            return _shared(ref, terms, index=index, result=result, target=target, applied=applied)
+
+
+def _shared(
+    ref: ClaimRef,
+    terms: Terms,
+    *,
+    index: int,
+    result: AllocationResult,
+    target: GpuTarget | SlotTarget,
+    applied: Applied | None,
+) -> Decision:
+    config = applied.value if applied is not None else None
+    abilities = {each.gpu: each for each in terms.abilities}
+    unknown = ShareAbility(gpu=target.gpu.uuid, tier=None, reason="nothing is known about it yet")
+    decided = decide_share(
+        ShareDemand(
+            claim=ref,
+            # Counted, not named by the allocation's share: slots have none of their own.
+            share=f"{ref.uid}-{index}",
+            result=result,
+            target=target,
+            config=config if isinstance(config, SliceConfig) else SliceConfig(),
+            config_path=applied.path if applied is not None else "",
+            ability=abilities.get(target.gpu.uuid, unknown),
+            allow_burst=terms.allow_burst,
+            mps_single_uid=terms.mps_single_uid,
+        )
+    )
+    share = decided.share
+    return Decision(
+        result=result,
+        use=decided.use,
+        entry=_entry(result, target.gpu, compute=share.compute_percent, memory=share.memory_mib),
+        note=decided.note,
+        share=share,
+        steps=(EnsureShare(share=share),),
+        warnings=decided.warnings,
+    )
+
+
+def _whole(
+    ref: ClaimRef, result: AllocationResult, gpu: GpuFacts, applied: Applied | None
+) -> Decision:
+    value = applied.value if applied is not None else None
+    config = value if isinstance(value, GpuConfig) else GpuConfig()
+    path = applied.path if applied is not None else ""
+    _check_later_fields(f"claim {ref}: {path}", config)
+    memory = usable_memory_mib(gpu) or 0
+    interval = config.time_slice
+    told = f", time slice {interval} by {path}" if interval is not None else ""
+    return Decision(
+        result=result,
+        use=GpuUse(
+            gpu=gpu.uuid,
+            use=Use.EXCLUSIVE,
+            device=result.device,
+            share_id=result.share_id,
+            compute_percent=COMPUTE_WHOLE_PERCENT,
+            memory_mib=memory,
+            setting=f"TimeSlice={interval}" if interval is not None else "",
+        ),
+        entry=_entry(result, gpu, compute=COMPUTE_WHOLE_PERCENT, memory=memory),
+        note=f"request {result.request}: GPU {gpu.uuid} as a whole, {memory} MiB{told}",
+        # Nothing is set that nobody asked for: a board may not even support it.
+        steps=(SetTimeSlice(gpu=gpu.uuid, interval=interval),) if interval is not None else (),
+    )
+
+
+def _check_later_fields(where: str, config: GpuConfig) -> None:
+    if config.restore_from is not None:
+        field, value = "restoreFrom", config.restore_from
+    elif config.checkpoint is CheckpointPolicy.REQUIRED:
+        field, value = "checkpoint", config.checkpoint
+    else:
+        return
+    raise ClaimRejected(
+        Reason.NOT_SUPPORTED,
+        f"{where}: field {field}: {value} is not supported by this version, which takes no "
+        "checkpoints: leave it out",
+    )
+
+
+def _monitor(result: AllocationResult, gpu: GpuFacts) -> Decision:
+    return Decision(
+        result=result,
+        use=GpuUse(
+            gpu=gpu.uuid,
+            use=Use.MONITOR,
+            device=result.device,
+            share_id=result.share_id,
+            compute_percent=0,
+        ),
+        entry=_entry(result, gpu, compute=0, memory=0, monitor=True),
+        note=f"request {result.request}: a view of GPU {gpu.uuid} by admin access; holds nothing",
+    )
+
+
+def _entry(
+    result: AllocationResult, gpu: GpuFacts, *, compute: int, memory: int, monitor: bool = False
+) -> SpecEntry:
+    return SpecEntry(
+        request=result.request,
+        device=result.device,
+        share_id=result.share_id,
+        gpu=gpu,
+        compute_percent=compute,
+        memory_mib=memory,
+        monitor=monitor,
+    )

@@ -1,0 +1,130 @@
+"""What preparing and unpreparing a claim does, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dra_driver.model.cdi import DriverEdits
+from dra_driver.model.claim import AllocationResult, Claim
+from dra_driver.model.device import GpuUuid, Inventory
+from dra_driver.model.plan import PreparePlan
+from dra_driver.model.record import PreparedDevice, Record, RecordState
+from dra_driver.model.share import ShareAbility
+from dra_driver.model.steps import SetTimeSlice, Step, WriteCdiSpec
+from dra_driver.plan.amounts import usable_memory_mib
+from dra_driver.plan.cdi import claim_spec
+from dra_driver.plan.decisions import Decision, Terms, decide
+from dra_driver.plan.together import check_together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareOptions:
+    """Settings of the node that decide about claims.
+
+    Attributes:
+        boot_id: of this boot of the node.
+        allow_burst: shares may use free compute where their qos says so.
+        mps_single_uid: UID that all pods on shared GPUs run as, where an MPS server cannot serve
+            several; None: nothing was promised.
+    """
+
+    driver: str
+    node: str
+    boot_id: str
+    allow_burst: bool = True
+    mps_single_uid: int | None = None
+
+
+def plan_prepare(
+    claim: Claim,
+    *,
+    options: PrepareOptions,
+    inventory: Inventory,
+    abilities: tuple[ShareAbility, ...],
+    driver_edits: DriverEdits,
+) -> PreparePlan:
+    """Decide how to prepare a claim; the same input gives an equal plan.
+
+    Args:
+        claim: allocated on this node; without results of this driver nothing is to be done.
+        options: of the node.
+        inventory: of the node, as read now.
+        abilities: of its GPUs, in any order; a GPU without one cannot be shared.
+        driver_edits: of `inventory`.
+
+    Raises:
+        ClaimRejected: the claim has to change.
+        NotReady: the node is not ready for it.
+    """
+    terms = Terms(
+        inventory=inventory,
+        abilities=abilities,
+        allow_burst=options.allow_burst,
+        mps_single_uid=options.mps_single_uid,
+    )
+    decisions = decide(claim, terms)
+    check_together(claim, decisions, driver=options.driver)
+    steps: tuple[Step, ...] = tuple(step for each in decisions for step in each.steps)
+    devices: tuple[PreparedDevice, ...] = ()
+    if decisions:
+        spec = claim_spec(
+            driver=options.driver,
+            claim_uid=claim.ref.uid,
+            entries=tuple(each.entry for each in decisions),
+            driver_edits=driver_edits,
+        )
+        # Last, so that no container can start before what its spec promises is there.
+        steps = (*steps, spec.step)
+        devices = tuple(map(_device, claim.results, spec.cdi_ids))
+    record = Record(
+        claim=claim.ref,
+        state=RecordState.RESERVED,
+        boot_id=options.boot_id,
+        uses=tuple(each.use for each in decisions),
+        steps=steps,
+        devices=devices,
+    )
+    return PreparePlan(
+        record=record,
+        warnings=tuple(text for each in decisions for text in each.warnings),
+        notes=tuple(each.note for each in decisions),
+        usable_mib=_usable(decisions),
+    )
+
+
+def plan_unprepare(record: Record, others: Mapping[str, Record]) -> tuple[Step, ...]:
+    """Give the steps to undo, in the order of undoing: the CDI spec first, the rest backwards.
+
+    `others` are records by claim UID; what one of them still needs is left out, and `record` itself
+    among them is not looked at.
+    """
+    needed = {
+        step.gpu
+        for uid, other in others.items()
+        if uid != record.claim.uid
+        for step in other.steps
+        if isinstance(step, SetTimeSlice)
+    }
+    backwards = tuple(reversed(record.steps))
+    specs = tuple(step for step in backwards if isinstance(step, WriteCdiSpec))
+    rest = tuple(step for step in backwards if not isinstance(step, WriteCdiSpec))
+    return (
+        *specs,
+        *(step for step in rest if not (isinstance(step, SetTimeSlice) and step.gpu in needed)),
+    )
+
+
+def _device(result: AllocationResult, cdi_ids: tuple[str, ...]) -> PreparedDevice:
+    return PreparedDevice(
+        requests=(result.main_request,),
+        pool=result.pool,
+        device=result.device,
+        cdi_ids=cdi_ids,
+        share_id=result.share_id,
+    )
+
+
+def _usable(decisions: tuple[Decision, ...]) -> dict[GpuUuid, int]:
+    usable = {each.use.gpu: usable_memory_mib(each.entry.gpu) for each in decisions}
+    return {gpu: mib for gpu, mib in sorted(usable.items()) if mib is not None}

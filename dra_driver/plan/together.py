@@ -1,0 +1,61 @@
+"""Whether the devices of one claim can stand together.
+
+A container that uses a request gets all devices of that request. It can be a client of one MPS
+server only, as the folder of its socket is one variable of the process; so a request gives at most
+one MPS share. Shares of several requests are fine as long as each container names one request:
+which one does is not told to a driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+from dra_driver.errors import ClaimRejected, Reason
+from dra_driver.model.claim import Claim
+from dra_driver.model.share import Sharing
+from dra_driver.plan.decisions import Decision
+from dra_driver.plan.overlap import clash
+
+
+def check_together(claim: Claim, decisions: Sequence[Decision], *, driver: str) -> None:
+    """Check the decisions about one claim against each other.
+
+    Raises:
+        ClaimRejected: two of them exclude each other.
+    """
+    for first, second in combinations(decisions, 2):
+        _check_requests(claim, first, second, driver)
+        found = clash(first.use, second.use)
+        if found is not None:
+            raise ClaimRejected(
+                Reason.INVALID_CONFIG,
+                f"claim {claim.ref}: requests {first.result.request} and {second.result.request} "
+                f"cannot both have GPU {first.use.gpu}: {found.text}; give them the same config, "
+                f"or keep them apart by constraints: [{{distinctAttribute: {driver}/uuid}}]",
+            )
+
+
+def _check_requests(claim: Claim, first: Decision, second: Decision, driver: str) -> None:
+    one, other = first.share, second.share
+    if one is None or other is None:
+        return
+    if first.result.main_request != second.result.main_request:
+        return
+    where = (
+        f"claim {claim.ref}, request {first.result.main_request}: its containers would get two "
+        f"shares at once, {first.result.device} and {second.result.device}"
+    )
+    apart = f"constraints: [{{distinctAttribute: {driver}/uuid}}]"
+    if Sharing.MPS in (one.sharing, other.sharing):
+        raise ClaimRejected(
+            Reason.NOT_SUPPORTED,
+            f"{where}, but a container can use one MPS share: write one request with count 1 for "
+            f"each container (with {apart} where they have to be on different GPUs), or ask for "
+            f"whole GPUs",
+        )
+    if one.gpu == other.gpu:
+        raise ClaimRejected(
+            Reason.NOT_SUPPORTED,
+            f"{where}, both of GPU {one.gpu}: write {apart} into the claim, or count 1",
+        )

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import pytest
+
+from dra_driver.errors import AdapterError, ClaimRejected, NotReady, Reason
+from dra_driver.model.cdi import DriverEdits
+from dra_driver.model.deadline import Deadline
+from dra_driver.model.device import GpuUuid, Inventory
+from dra_driver.model.share import GpuShare, ShareAbility
+from dra_driver.state.current import Current
+from dra_driver.state.planner import Planner
+from tests.builders import claim_json, gpu, inventory, ref, share_result
+from tests.unit.planning import (
+    OPTIONS,
+    TWO_GPUS,
+    ability,
+    device,
+    edits,
+    plan,
+    request,
+    share_claim,
+    whole_result,
+)
+
+WHOLE = claim_json(results=[whole_result()], requests=[request()])
+
+
+class Supervisor:
+    """Knows abilities, or fails."""
+
+    def __init__(self, *abilities: ShareAbility, fault: str = "") -> None:
+        self._abilities = abilities
+        self._fault = fault
+
+    def apply(self, gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline) -> None:
+        raise AssertionError("planning changes nothing")
+
+    def abilities(self, inventory: Inventory) -> tuple[ShareAbility, ...]:
+        if self._fault:
+            raise AdapterError(self._fault)
+        return self._abilities
+
+
+class Files:
+    """Gives the edits of whatever inventory it is asked about, or fails."""
+
+    def __init__(self, fault: str = "") -> None:
+        self._fault = fault
+
+    def edits(self, inventory: Inventory) -> DriverEdits:
+        if self._fault:
+            raise AdapterError(self._fault)
+        return edits(inventory)
+
+
+def planner(
+    *,
+    node: Inventory | None = TWO_GPUS,
+    supervisor: Supervisor | None = None,
+    files: Files | None = None,
+) -> Planner:
+    return Planner(
+        options=OPTIONS,
+        inventory=Current[Inventory | None](node),
+        supervisor=supervisor or Supervisor(ability(0), ability(1)),
+        driver_files=files or Files(),
+    )
+
+
+def test_plan_is_the_one_of_the_claim() -> None:
+    assert planner().plan(share_claim(), ref()) == plan(share_claim())
+
+
+def test_plan_follows_the_inventory() -> None:
+    current = Current[Inventory | None](inventory(gpu(0)))
+    made = Planner(
+        options=OPTIONS,
+        inventory=current,
+        supervisor=Supervisor(ability(1)),
+        driver_files=Files(),
+    )
+    obj = share_claim(on_gpu=1)
+    with pytest.raises(ClaimRejected):
+        made.plan(obj, ref())
+    current.set(TWO_GPUS)
+    assert made.plan(obj, ref()).record.devices
+
+
+def test_plan_is_not_ready_when_the_gpu_driver_is_not_loaded() -> None:
+    with pytest.raises(
+        NotReady, match=r"claim team-a/claim-1: the GPU driver of node node-a is not"
+    ):
+        planner(node=None).plan(share_claim(), ref())
+
+
+def test_plan_tells_that_the_claim_was_replaced_before_it_looks_at_the_node() -> None:
+    with pytest.raises(ClaimRejected, match="was replaced"):
+        planner(node=None).plan(share_claim(number=2), ref())
+
+
+def test_plan_of_a_share_is_not_ready_when_the_supervisor_is_away() -> None:
+    away = Supervisor(fault="mpsd does not answer: see its pod")
+    with pytest.raises(NotReady, match=r"what sharing can promise is not known: mpsd does not"):
+        planner(supervisor=away).plan(share_claim(), ref())
+    assert planner(supervisor=away).plan(WHOLE, ref()).record.devices
+
+
+def test_plan_is_not_ready_when_driver_files_are_not_known() -> None:
+    with pytest.raises(NotReady) as caught:
+        planner(files=Files(fault="cannot read /etc/cdi")).plan(WHOLE, ref())
+    assert caught.value.reason is Reason.STEP_FAILED
+    assert "the GPU driver's files are not known: cannot read /etc/cdi" in str(caught.value)
+
+
+def test_plan_needs_no_gpu_driver_files_twice_for_equal_bytes() -> None:
+    two = claim_json(
+        results=[share_result(device(n), request=f"r{n}", share=n) for n in (0, 1)],
+        requests=[request(f"r{n}", compute="25", memory="6Gi") for n in (0, 1)],
+    )
+    made = planner()
+    assert made.plan(two, ref()) == made.plan(two, ref())
