@@ -80,6 +80,10 @@ class SpecStore(Protocol):
         """Put a spec in place atomically; writes nothing where it already stands byte-equal."""
         ...
 
+    def holds(self, name: str, content: str) -> bool:
+        """Whether a spec stands with exactly this content."""
+        ...
+
     def remove(self, name: str) -> None: ...
 
     def names(self) -> tuple[str, ...]:
@@ -92,6 +96,13 @@ class JournalTransaction(Protocol):
 
     def records(self) -> Mapping[str, Record]:
         """All readable records by claim UID."""
+        ...
+
+    def unreadable(self) -> Mapping[str, str]:
+        """Entries that must not be touched, by claim UID: why, and what to do.
+
+        They were written by a newer version; `put` and `delete` refuse them.
+        """
         ...
 
     def put(self, record: Record) -> None: ...
@@ -138,6 +149,19 @@ class ClaimReader(Protocol):
         ...
 
 
+class Watch(Protocol):
+    """Watch events ({"type", "object"}), until the server or the asked time ends it.
+
+    Iterating raises WatchExpired where one has to list again.
+    """
+
+    def __iter__(self) -> Iterator[Json]: ...
+
+    def close(self) -> None:
+        """End the iteration from any thread, even while it waits for the next event."""
+        ...
+
+
 class SliceApi(Protocol):
     """This driver's ResourceSlices of this node, as raw JSON."""
 
@@ -145,8 +169,8 @@ class SliceApi(Protocol):
         """Slices by name, and the resource version of the list."""
         ...
 
-    def watch_slices(self, resource_version: str, timeout_s: float) -> Iterator[Json]:
-        """Watch events ({"type", "object"}) until the server or `timeout_s` ends the watch.
+    def watch_slices(self, resource_version: str, timeout_s: float) -> Watch:
+        """Watch changes after a resource version for `timeout_s`; bookmarks are among the events.
 
         Raises:
             WatchExpired: list again.

@@ -1,0 +1,57 @@
+"""CDI specs as files: `<folder>/<name>.json`.
+
+Other vendors' specs stand in the same folder; they are never opened, changed or removed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dra_driver.adapters.durable import DurableFolder
+from dra_driver.errors import AdapterError
+
+_ENDING = ".json"
+
+
+class CdiFolder:
+    """The SpecStore of a node.
+
+    Args:
+        path: the folder that container runtimes watch, /var/run/cdi by default.
+        prefix: what all names of this driver start with (`plan.naming.spec_prefix`).
+    """
+
+    def __init__(self, path: Path, *, prefix: str) -> None:
+        # Readable by all: runtimes that run for ordinary users read the same folder.
+        self._folder = DurableFolder(path, setting="--cdi-root", mode=0o644)
+        self._prefix = prefix
+
+    def write(self, name: str, content: str) -> None:
+        if not self.holds(name, content):
+            self._folder.write(self._file(name), content.encode())
+
+    def holds(self, name: str, content: str) -> bool:
+        file = self._file(name)
+        with self._folder.reported(f"read {file} in"):
+            return self._folder.read(file) == content.encode()
+
+    def remove(self, name: str) -> None:
+        if self._folder.unlink(self._file(name)):
+            self._folder.sync()
+
+    def names(self) -> tuple[str, ...]:
+        self._folder.sweep(self._prefix)
+        return tuple(
+            name.removesuffix(_ENDING)
+            for name in self._folder.names()
+            if name.startswith(self._prefix) and name.endswith(_ENDING)
+        )
+
+    def _file(self, name: str) -> str:
+        if not name.startswith(self._prefix) or "/" in name:
+            raise AdapterError(
+                f"CDI spec {name!r} is not one of this driver's, which start with"
+                f" {self._prefix!r}: report this as a bug",
+                permanent=True,
+            )
+        return f"{name}{_ENDING}"

@@ -1,0 +1,187 @@
+"""Durable, atomic writes into one folder.
+
+A file appears whole or not at all, and stays after a power cut: temporary file in the same folder,
+fsync, rename, fsync of the folder. Temporary names start with a dot and end in ".tmp", so that
+nobody who reads *.json or *.yaml ever sees half a file.
+
+A writer holds a lock on its temporary file until the rename, so a leftover is known by a lock that
+nobody holds, whichever process, container or boot it came from.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+from uuid import uuid4
+
+from dra_driver.errors import AdapterError
+
+_ATTEMPTS = 3
+
+_WAY_OUT = {
+    errno.ENOSPC: "free space on that file system",
+    errno.EDQUOT: "raise the quota of that file system",
+    errno.EFBIG: "raise the file size limit of the process",
+    errno.EROFS: "mount it read-write into the plugin's container",
+    errno.EACCES: "let the plugin write there",
+    errno.EPERM: "let the plugin write there",
+    errno.ENOTDIR: "a file stands where a folder is needed: remove it or name another folder",
+    errno.EMFILE: "raise the open files limit of the process",
+}
+
+
+class DurableFolder:
+    """One folder, made when first needed.
+
+    Args:
+        path: the folder.
+        setting: the flag that names it, for error texts.
+        mode: of files; the umask does not apply.
+    """
+
+    def __init__(self, path: Path, *, setting: str, mode: int = 0o644) -> None:
+        self.path = path
+        self._setting = setting
+        self._mode = mode
+        self._wanted = 0
+        self._synced = 0
+        self._counting = Lock()
+        self._syncing = Lock()
+
+    def write(self, name: str, content: bytes) -> None:
+        """Put a file in place, durable on return.
+
+        Raises:
+            AdapterError: it could not; the old content stands.
+        """
+        self.place(name, content)
+        self.sync()
+
+    def place(self, name: str, content: bytes) -> None:
+        """Put a file in place; a power cut may undo it until `sync` returns."""
+        with self.reported(f"write {name} into"):
+            for attempt in range(_ATTEMPTS):
+                try:
+                    self._place(name, content)
+                    break
+                except FileNotFoundError:
+                    # No folder (yet), or a cleaner took our file before it was locked.
+                    if attempt + 1 == _ATTEMPTS:
+                        raise
+                    self.path.mkdir(parents=True, exist_ok=True)
+
+    def unlink(self, name: str) -> bool:
+        """Remove a file; False where there was none. A power cut may undo it until `sync`."""
+        with self.reported(f"remove {name} from"):
+            try:
+                (self.path / name).unlink()
+            except FileNotFoundError:
+                return False
+            return True
+
+    def sync(self) -> None:
+        """Make all earlier changes of this folder durable; calls at one time share one fsync."""
+        with self._counting:
+            self._wanted += 1
+            mine = self._wanted
+        with self._syncing:
+            if self._synced >= mine:
+                return
+            with self._counting:
+                covered = self._wanted
+            with self.reported("make changes durable in"), suppress(FileNotFoundError):
+                self._fsync()
+            self._synced = covered
+
+    def read(self, name: str) -> bytes | None:
+        """Content of a file; None where there is none.
+
+        Raises:
+            OSError: it is there and cannot be read.
+        """
+        try:
+            return (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def sweep(self, prefix: str = "") -> None:
+        """Remove temporary files of dead writers for names that start with `prefix`."""
+        with self.reported("clean up"), self._entries() as entries:
+            leftovers = [
+                entry.path
+                for entry in entries
+                if entry.name.startswith(f".{prefix}") and entry.name.endswith(".tmp")
+            ]
+            for path in leftovers:
+                _remove_if_dead(path)
+
+    def names(self) -> tuple[str, ...]:
+        """Names in the folder, sorted; empty where there is no folder."""
+        with self.reported("list"), self._entries() as entries:
+            return tuple(sorted(entry.name for entry in entries))
+
+    @contextmanager
+    def reported(self, action: str) -> Iterator[None]:
+        """Turn failures of the operating system into an AdapterError that says what to do."""
+        try:
+            yield
+        except OSError as error:
+            way_out = _WAY_OUT.get(error.errno or 0, "check that file system")
+            raise AdapterError(
+                f"cannot {action} {self.path} ({self._setting}): {error.strerror}; {way_out}"
+            ) from error
+
+    def _place(self, name: str, content: bytes) -> None:
+        path = self.path / f".{name}.{uuid4().hex}.tmp"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(path, flags, self._mode)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            os.fchmod(descriptor, self._mode)
+            _write_all(descriptor, content)
+            os.fsync(descriptor)
+            path.replace(self.path / name)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+
+    def _fsync(self) -> None:
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _entries(self) -> Iterator[Iterator[os.DirEntry[str]]]:
+        try:
+            scan = os.scandir(self.path)
+        except FileNotFoundError:
+            yield iter(())
+            return
+        with scan:
+            yield scan
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _remove_if_dead(path: str) -> None:
+    with suppress(FileNotFoundError, BlockingIOError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The name may have been renamed into place meanwhile; then there is nothing to remove.
+            os.unlink(path)  # noqa: PTH108 - a name of scandir
+        finally:
+            os.close(descriptor)

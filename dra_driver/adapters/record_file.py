@@ -1,0 +1,237 @@
+"""The journal as files: `<state-dir>/claims/<claim UID>.json`, one for each claim.
+
+All plugin processes of a node share it. The lock file holds a counter that is raised before each
+change; a process whose view was read at the same count need not look at the folder again, so a
+transaction costs the same with one live claim or a thousand.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event, Lock
+from typing import assert_never
+
+from dra_driver import log
+from dra_driver.adapters.durable import DurableFolder
+from dra_driver.errors import AdapterError
+from dra_driver.model.record import Record
+from dra_driver.ports import Clock, JournalTransaction, Recorder
+from dra_driver.state import codec
+
+_log = log.get(__name__)
+
+_ENDING = ".json"
+_SETTING = "--state-dir"
+_LOCK_WAIT_S = 10.0
+_LOCK_POLL_S = 0.002
+_LONGEST_REASON = 200
+
+_Identity = tuple[int, int, int]
+"""Inode, modification time and size: every write makes a new file."""
+
+_Count = tuple[int, int]
+"""Inode of the lock file, and the number in it."""
+
+
+class RecordFiles:
+    """The Journal of a node.
+
+    Args:
+        state_dir: holds `claims/` and `journal.lock`; made when first needed.
+    """
+
+    def __init__(self, state_dir: Path, *, clock: Clock, recorder: Recorder) -> None:
+        self._clock = clock
+        self._recorder = recorder
+        # Records name namespaces and claims: they are nobody else's to read.
+        self._folder = DurableFolder(state_dir / "claims", setting=_SETTING, mode=0o600)
+        self._lock_file = state_dir / "journal.lock"
+        self._mutex = Lock()
+        self._count = (0, 0)
+        self._view: _Count | None = None
+        self._records: dict[str, Record] = {}
+        self._unreadable: dict[str, str] = {}
+        self._identities: dict[str, _Identity] = {}
+
+    @contextmanager
+    def transaction(self) -> Iterator[JournalTransaction]:
+        """Hold the lock of all processes; what was put or deleted is durable at the end.
+
+        The folder is synced after the lock is free, so that transactions share syncs. Others may
+        thus see a record that a power cut could still take; but a power cut ends the boot, and a
+        record of another boot holds nothing anyway.
+        """
+        with self._mutex, self._locked() as descriptor:
+            self._refresh(descriptor)
+            transaction = _Transaction(self, descriptor)
+            yield transaction
+        if transaction.changed:
+            self._folder.sync()
+
+    def records(self) -> Mapping[str, Record]:
+        return dict(self._records)
+
+    def unreadable(self) -> Mapping[str, str]:
+        return dict(self._unreadable)
+
+    def put(self, descriptor: int, record: Record) -> None:
+        uid = record.claim.uid
+        self._refuse_unreadable(uid)
+        name = f"{uid}{_ENDING}"
+        with self._change(descriptor):
+            self._folder.place(name, codec.encode(record).encode())
+            with self._folder.reported(f"look at {name} in"):
+                self._identities[uid] = _identity(self._folder.path / name)
+            self._records[uid] = record
+
+    def delete(self, descriptor: int, uid: str) -> None:
+        self._refuse_unreadable(uid)
+        with self._change(descriptor):
+            self._folder.unlink(f"{uid}{_ENDING}")
+            self._identities.pop(uid, None)
+            self._records.pop(uid, None)
+
+    def _refuse_unreadable(self, uid: str) -> None:
+        text = self._unreadable.get(uid)
+        if text is not None:
+            raise AdapterError(text)
+
+    @contextmanager
+    def _change(self, descriptor: int) -> Iterator[None]:
+        # Raised first: a process that dies in the middle leaves others to look, not to trust.
+        self._view = None
+        file, number = self._count
+        with self._folder.reported("count a change beside"):
+            os.pwrite(descriptor, f"{number + 1:020d}\n".encode(), 0)
+        self._count = (file, number + 1)
+        yield
+        self._view = self._count
+
+    def _refresh(self, descriptor: int) -> None:
+        with self._folder.reported("read the counter beside"):
+            text = os.pread(descriptor, 32, 0).strip()
+            self._count = (os.fstat(descriptor).st_ino, int(text) if text.isdigit() else 0)
+        if self._count == self._view:
+            return
+        if self._view is None:
+            self._folder.sweep()
+        self._view = None
+        uids = {
+            name.removesuffix(_ENDING)
+            for name in self._folder.names()
+            if name.endswith(_ENDING) and not name.startswith(".")
+        }
+        for gone in self._identities.keys() - uids:
+            self._forget(gone)
+        for uid in sorted(uids):
+            self._read(uid, descriptor)
+        self._view = self._count
+
+    def _forget(self, uid: str) -> None:
+        self._identities.pop(uid, None)
+        self._records.pop(uid, None)
+        self._unreadable.pop(uid, None)
+
+    def _read(self, uid: str, descriptor: int) -> None:
+        name = f"{uid}{_ENDING}"
+        try:
+            identity = _identity(self._folder.path / name)
+            if self._identities.get(uid) == identity:
+                return
+            self._forget(uid)
+            content = self._folder.read(name)
+        except OSError as error:
+            self._set_aside(name, f"it cannot be read: {error.strerror}", descriptor)
+            return
+        decoded = codec.decode(content or b"")
+        match decoded:
+            case Record() if decoded.claim.uid == uid:
+                self._records[uid] = decoded
+                self._identities[uid] = identity
+            case Record():
+                text = f"it speaks of claim {decoded.claim.uid}"
+                self._set_aside(name, text, descriptor)
+            case codec.FromTheFuture(what=what):
+                self._unreadable[uid] = self._leave_alone(name, what)
+                self._identities[uid] = identity
+            case codec.Damaged(text=text):
+                self._set_aside(name, text, descriptor)
+            case _ as never:
+                assert_never(never)
+
+    def _leave_alone(self, name: str, what: str) -> str:
+        path = self._folder.path / name
+        _log.error("A newer version wrote a journal entry", file=str(path), unknown=what)
+        self._recorder.count("journal_unreadable_total", cause="newer")
+        return (
+            f"journal entry {path} was written by a newer gpuslice ({what}): upgrade this node's"
+            " plugin again, or roll back only after the claim's pods are gone"
+        )
+
+    def _set_aside(self, name: str, reason: str, descriptor: int) -> None:
+        number = 1
+        while (self._folder.path / f"{name}.damaged-{number}").exists():
+            number += 1
+        aside = f"{name}.damaged-{number}"
+        with self._change(descriptor), self._folder.reported(f"set aside {name} in"):
+            (self._folder.path / name).rename(self._folder.path / aside)
+        _log.error(
+            "Set aside a damaged journal entry",
+            file=str(self._folder.path / aside),
+            reason=reason[:_LONGEST_REASON],
+        )
+        self._recorder.count("journal_unreadable_total", cause="damaged")
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        with self._folder.reported("lock the journal of"):
+            self._lock_file.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._wait_for_lock(descriptor)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _wait_for_lock(self, descriptor: int) -> None:
+        give_up_s = self._clock.monotonic_s() + _LOCK_WAIT_S
+        pause = Event()
+        while True:
+            with suppress(BlockingIOError), self._folder.reported("lock the journal of"):
+                return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self._clock.monotonic_s() >= give_up_s:
+                raise AdapterError(
+                    f"{self._lock_file} has been locked by another process for {_LOCK_WAIT_S:.0f} s"
+                    f" ({_SETTING}): look for a stopped gpuslice process on this node"
+                )
+            pause.wait(_LOCK_POLL_S)
+
+
+class _Transaction:
+    def __init__(self, files: RecordFiles, descriptor: int) -> None:
+        self._files = files
+        self._descriptor = descriptor
+        self.changed = False
+
+    def records(self) -> Mapping[str, Record]:
+        return self._files.records()
+
+    def unreadable(self) -> Mapping[str, str]:
+        return self._files.unreadable()
+
+    def put(self, record: Record) -> None:
+        self.changed = True
+        self._files.put(self._descriptor, record)
+
+    def delete(self, uid: str) -> None:
+        self.changed = True
+        self._files.delete(self._descriptor, uid)
+
+
+def _identity(path: Path) -> _Identity:
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns, status.st_size

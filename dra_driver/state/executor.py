@@ -1,0 +1,152 @@
+"""From a step to the port that makes it real, forwards and backwards.
+
+Every step may be run or undone again: after a crash nobody knows how far it came. The caller holds
+the locks of the GPUs that are touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import assert_never
+
+from dra_driver.errors import NotReady, Reason
+from dra_driver.model.deadline import Deadline
+from dra_driver.model.device import GpuUuid
+from dra_driver.model.record import Record
+from dra_driver.model.share import GpuShare, TimeSlice
+from dra_driver.model.steps import EnsureShare, SetTimeSlice, Step, WriteCdiSpec
+from dra_driver.plan import naming
+from dra_driver.ports import Clock, Recorder, ShareSupervisor, SpecStore, TimeSlicer
+
+Records = Mapping[str, Record]
+
+
+class Executor:
+    """Runs and undoes steps.
+
+    Args:
+        driver: the driver's name, which names CDI specs.
+        boot_id: of this boot; records of another one hold no share.
+    """
+
+    def __init__(
+        self,
+        *,
+        driver: str,
+        boot_id: str,
+        specs: SpecStore,
+        shares: ShareSupervisor,
+        time_slicer: TimeSlicer,
+        clock: Clock,
+        recorder: Recorder,
+    ) -> None:
+        self._driver = driver
+        self._boot_id = boot_id
+        self._specs = specs
+        self._shares = shares
+        self._time_slicer = time_slicer
+        self._clock = clock
+        self._recorder = recorder
+
+    def run(self, record: Record, others: Records, deadline: Deadline) -> None:
+        """Run all steps of a record, in order.
+
+        Args:
+            record: what is to be made real.
+            others: records by claim UID; `record` itself among them is not looked at.
+            deadline: no step is begun after it.
+
+        Raises:
+            NotReady: out of time; running again goes on.
+            AdapterError: a step failed.
+        """
+        for step in record.steps:
+            if deadline.remaining_s(self._clock.monotonic_s()) <= 0:
+                raise NotReady(
+                    Reason.OUT_OF_TIME,
+                    f"claim {record.claim} is not prepared in time: the retry goes on from here",
+                )
+            with self._measured(step, "run"):
+                self._run(step, {**others, record.claim.uid: record}, deadline)
+
+    def undo(
+        self, record: Record, steps: Iterable[Step], others: Records, deadline: Deadline
+    ) -> None:
+        """Undo `steps` of `record` in the order given; arguments and errors as of `run`."""
+        remaining = {uid: other for uid, other in others.items() if uid != record.claim.uid}
+        for step in steps:
+            with self._measured(step, "undo"):
+                self._undo(step, remaining, deadline)
+
+    def intact(self, record: Record) -> bool:
+        """Whether nothing of a prepared record was undone: the CDI spec, undone first, stands."""
+        return all(
+            self._specs.holds(step.name, step.content)
+            for step in record.steps
+            if isinstance(step, WriteCdiSpec)
+        )
+
+    def restore_specs(self, record: Record) -> None:
+        """Write the CDI specs of a record where they do not stand."""
+        for step in record.steps:
+            if isinstance(step, WriteCdiSpec):
+                self._specs.write(step.name, step.content)
+
+    def restore_shares(self, gpu: GpuUuid, records: Records, deadline: Deadline) -> None:
+        """Enforce on a GPU exactly the shares that `records` speak of."""
+        self._shares.apply(gpu, self._shares_of(gpu, records), deadline)
+
+    def remove_spec(self, claim_uid: str) -> None:
+        """Remove the CDI spec of a claim that holds nothing, if there is one."""
+        self._specs.remove(naming.spec_name(self._driver, claim_uid))
+
+    def claims_with_spec(self) -> tuple[str, ...]:
+        """UIDs of claims of whom a CDI spec stands, sorted."""
+        prefix = naming.spec_prefix(self._driver)
+        return tuple(name.removeprefix(prefix) for name in self._specs.names())
+
+    def _run(self, step: Step, records: Records, deadline: Deadline) -> None:
+        match step:
+            case EnsureShare(share=share):
+                self.restore_shares(share.gpu, records, deadline)
+            case SetTimeSlice(gpu=gpu, interval=interval):
+                self._time_slicer.set_interval(gpu, interval)
+            case WriteCdiSpec(name=name, content=content):
+                self._specs.write(name, content)
+            case _ as never:
+                assert_never(never)
+
+    def _undo(self, step: Step, remaining: Records, deadline: Deadline) -> None:
+        match step:
+            case EnsureShare(share=share):
+                self.restore_shares(share.gpu, remaining, deadline)
+            case SetTimeSlice(gpu=gpu):
+                self._time_slicer.set_interval(gpu, TimeSlice.DEFAULT)
+            case WriteCdiSpec(name=name):
+                self._specs.remove(name)
+            case _ as never:
+                assert_never(never)
+
+    def _shares_of(self, gpu: GpuUuid, records: Records) -> tuple[GpuShare, ...]:
+        shares = {
+            step.share
+            for record in records.values()
+            if record.boot_id == self._boot_id
+            for step in record.steps
+            if isinstance(step, EnsureShare) and step.share.gpu == gpu
+        }
+        return tuple(sorted(shares, key=lambda share: share.id))
+
+    @contextmanager
+    def _measured(self, step: Step, direction: str) -> Iterator[None]:
+        started_s = self._clock.monotonic_s()
+        outcome = "failed"
+        try:
+            yield
+            outcome = "ok"
+        finally:
+            seconds = self._clock.monotonic_s() - started_s
+            kind = type(step).__name__
+            self._recorder.observe("step_seconds", seconds, step=kind, direction=direction)
+            self._recorder.count("steps_total", step=kind, direction=direction, outcome=outcome)

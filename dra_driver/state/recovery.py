@@ -1,0 +1,100 @@
+"""At start, before the node is ready: the world agrees with the journal again.
+
+The kubelet does not prepare running pods again when the driver comes back, so the journal alone has
+to do. Another plugin process may be at work beside this one (a rolling update): what it holds the
+lock of is its own to finish, so locks are waited for only briefly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from dra_driver import log
+from dra_driver.errors import AdapterError, ClaimError
+from dra_driver.model.claim import ClaimRef
+from dra_driver.model.deadline import Deadline
+from dra_driver.model.device import GpuUuid
+from dra_driver.model.record import Record, RecordState
+from dra_driver.model.steps import EnsureShare
+from dra_driver.plan.prepare import plan_unprepare
+from dra_driver.ports import Clock, Locks, Recorder
+from dra_driver.state.executor import Executor
+from dra_driver.state.ledger import Ledger
+
+_log = log.get(__name__)
+
+_LOCK_WAIT_S = 1.0
+
+Work = Callable[[Deadline], None]
+
+
+class Recovery:
+    """Settles every claim, every GPU and every CDI spec, each for itself."""
+
+    def __init__(
+        self, *, ledger: Ledger, locks: Locks, executor: Executor, clock: Clock, recorder: Recorder
+    ) -> None:
+        self._ledger = ledger
+        self._locks = locks
+        self._executor = executor
+        self._clock = clock
+        self._recorder = recorder
+
+    def run(self, deadline: Deadline, gpus: tuple[GpuUuid, ...]) -> tuple[str, ...]:
+        """See `NodeState.recover`."""
+        problems: list[str] = []
+        for what, work in self._work(gpus):
+            try:
+                work(deadline)
+            except (AdapterError, ClaimError) as error:
+                _log.warning("Could not restore", what=what, error=error)
+                self._recorder.count("recovery_problems_total")
+                problems.append(f"{what}: {error}")
+        return tuple(problems)
+
+    def _work(self, gpus: tuple[GpuUuid, ...]) -> Iterator[tuple[str, Work]]:
+        current = self._ledger.current()
+        for record in current.values():
+            yield f"claim {record.claim}", partial(self._settle_claim, record.claim)
+        shared = {gpu for record in current.values() for gpu in _gpus_with_shares(record)}
+        for gpu in sorted(shared.union(gpus)):
+            yield f"shares of GPU {gpu}", partial(self._settle_gpu, gpu)
+        yield "left-over CDI specs", self._remove_orphans
+
+    def _settle_claim(self, ref: ClaimRef, deadline: Deadline) -> None:
+        with self._locks.claim(ref.uid, self._soon(deadline)):
+            record = self._ledger.find(ref)
+            if record is None or not self._ledger.holds(record):
+                return
+            if record.state is RecordState.PREPARED:
+                self._executor.restore_specs(record)
+                return
+            # Its prepare died; the retry plans anew, and without one nothing must be left.
+            with self._locks.gpus(record.gpus, self._soon(deadline)):
+                others = self._ledger.beside(record)
+                steps = plan_unprepare(record, others)
+                self._executor.undo(record, steps, others, deadline)
+                self._ledger.delete(record)
+
+    def _settle_gpu(self, gpu: GpuUuid, deadline: Deadline) -> None:
+        with self._locks.gpus((gpu,), self._soon(deadline)):
+            self._executor.restore_shares(gpu, self._ledger.current(), deadline)
+
+    def _remove_orphans(self, deadline: Deadline) -> None:
+        kept = self._ledger.current().keys() | self._ledger.unreadable()
+        for uid in self._executor.claims_with_spec():
+            if uid not in kept:
+                self._remove_orphan(uid, deadline)
+
+    def _remove_orphan(self, uid: str, deadline: Deadline) -> None:
+        with self._locks.claim(uid, self._soon(deadline)):
+            if uid not in self._ledger.current():
+                self._executor.remove_spec(uid)
+
+    def _soon(self, deadline: Deadline) -> Deadline:
+        return Deadline(min(deadline.at_s, self._clock.monotonic_s() + _LOCK_WAIT_S))
+
+
+def _gpus_with_shares(record: Record) -> frozenset[GpuUuid]:
+    return frozenset(step.share.gpu for step in record.steps if isinstance(step, EnsureShare))

@@ -1,0 +1,126 @@
+"""What every Journal keeps, in memory and in files alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dra_driver.adapters.clock import SystemClock
+from dra_driver.adapters.record_file import RecordFiles
+from dra_driver.errors import AdapterError
+from dra_driver.model.record import Record, RecordState
+from dra_driver.ports import Journal
+from dra_driver.state import codec
+from tests.builders import claim_uid
+from tests.fakes.journal import FakeJournal
+from tests.fakes.recorder import FakeRecorder
+from tests.records import record
+
+Plant = Callable[[str, bytes], None]
+
+
+class Setup:
+    """A journal, and a way to plant bytes as if another release had written them."""
+
+    def __init__(self, journal: Journal, plant: Plant) -> None:
+        self.journal = journal
+        self.plant = plant
+
+    def put(self, *records: Record) -> None:
+        for each in records:
+            with self.journal.transaction() as journal:
+                journal.put(each)
+
+    def records(self) -> dict[str, Record]:
+        with self.journal.transaction() as journal:
+            return dict(journal.records())
+
+
+def files(tmp_path: Path) -> RecordFiles:
+    return RecordFiles(tmp_path / "state", clock=SystemClock(), recorder=FakeRecorder())
+
+
+@pytest.fixture(params=["fake", "files"])
+def setup(request: pytest.FixtureRequest, tmp_path: Path) -> Setup:
+    if request.param == "fake":
+        fake = FakeJournal()
+        return Setup(fake, fake.entries.__setitem__)
+
+    def plant(uid: str, content: bytes) -> None:
+        path = tmp_path / "state/claims" / f"{uid}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+    return Setup(files(tmp_path), plant)
+
+
+def newer(number: int) -> bytes:
+    body = json.loads(codec.encode(record(number)))
+    return json.dumps(body | {"version": "gpuslice.io/record/v99"}).encode()
+
+
+def test_journal_is_empty_when_new(setup: Setup) -> None:
+    assert setup.records() == {}
+
+
+def test_journal_gives_back_equal_records(setup: Setup) -> None:
+    setup.put(record(1), record(2, kind="whole", on=1), record(3, kind="time-slice"))
+    assert setup.records() == {
+        claim_uid(1): record(1),
+        claim_uid(2): record(2, kind="whole", on=1),
+        claim_uid(3): record(3, kind="time-slice"),
+    }
+
+
+def test_journal_holds_the_newest_when_put_again(setup: Setup) -> None:
+    setup.put(record(1, state=RecordState.RESERVED), record(1))
+    assert setup.records() == {claim_uid(1): record(1)}
+
+
+def test_journal_forgets_a_record_when_deleted(setup: Setup) -> None:
+    setup.put(record(1), record(2))
+    with setup.journal.transaction() as journal:
+        journal.delete(claim_uid(1))
+        assert claim_uid(1) not in journal.records()
+    assert list(setup.records()) == [claim_uid(2)]
+
+
+def test_journal_deletes_nothing_without_error_when_there_is_none(setup: Setup) -> None:
+    with setup.journal.transaction() as journal:
+        journal.delete(claim_uid(9))
+    assert setup.records() == {}
+
+
+def test_journal_view_stays_as_it_was_when_kept_after_the_transaction(setup: Setup) -> None:
+    setup.put(record(1))
+    kept = setup.records()
+    setup.put(replace(record(1), boot_id="another"))
+    assert kept[claim_uid(1)] == record(1)
+
+
+def test_journal_keeps_a_newer_entry_and_refuses_to_touch_it(setup: Setup) -> None:
+    setup.plant(claim_uid(1), newer(1))
+    with setup.journal.transaction() as journal:
+        assert journal.records() == {}
+        assert "newer gpuslice" in journal.unreadable()[claim_uid(1)]
+        with pytest.raises(AdapterError, match="newer gpuslice"):
+            journal.put(record(1))
+        with pytest.raises(AdapterError, match="newer gpuslice"):
+            journal.delete(claim_uid(1))
+    setup.put(record(2))
+    assert list(setup.records()) == [claim_uid(2)]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\x00\xff\x80", b"[]", b"7", newer(1)[:80], b'{"version": 3}']
+)
+def test_journal_loses_only_the_damaged_entry(setup: Setup, content: bytes) -> None:
+    setup.plant(claim_uid(1), content)
+    setup.put(record(2))
+    assert list(setup.records()) == [claim_uid(2)]
+    setup.put(record(1))
+    assert setup.records() == {claim_uid(1): record(1), claim_uid(2): record(2)}

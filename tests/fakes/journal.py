@@ -1,0 +1,59 @@
+"""A Journal in memory; it keeps bytes, so that mistakes of the stored form show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
+
+from dra_driver.errors import AdapterError
+from dra_driver.model.record import Record
+from dra_driver.state import codec
+
+
+class FakeJournal:
+    """`broken`: an error that every put and delete raises while it is set."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self.entries: dict[str, bytes] = {}
+        self.log: list[str] = []
+        self.broken: AdapterError | None = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[FakeTransaction]:
+        with self._lock:
+            yield FakeTransaction(self)
+
+
+class FakeTransaction:
+    def __init__(self, journal: FakeJournal) -> None:
+        self._journal = journal
+
+    def records(self) -> Mapping[str, Record]:
+        decoded = {uid: codec.decode(content) for uid, content in self._journal.entries.items()}
+        return {uid: each for uid, each in decoded.items() if isinstance(each, Record)}
+
+    def unreadable(self) -> Mapping[str, str]:
+        decoded = {uid: codec.decode(content) for uid, content in self._journal.entries.items()}
+        return {
+            uid: f"written by a newer gpuslice ({each.what}): upgrade or roll back"
+            for uid, each in decoded.items()
+            if isinstance(each, codec.FromTheFuture)
+        }
+
+    def put(self, record: Record) -> None:
+        self._check(record.claim.uid)
+        self._journal.entries[record.claim.uid] = codec.encode(record).encode()
+        self._journal.log.append(f"put {record.state.value}")
+
+    def delete(self, uid: str) -> None:
+        self._check(uid)
+        self._journal.entries.pop(uid, None)
+        self._journal.log.append("delete")
+
+    def _check(self, uid: str) -> None:
+        if self._journal.broken is not None:
+            raise self._journal.broken
+        if uid in self.unreadable():
+            raise AdapterError(self.unreadable()[uid])
