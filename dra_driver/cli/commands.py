@@ -12,7 +12,7 @@ import typer
 
 from dra_driver import log
 from dra_driver.cli.options import with_settings
-from dra_driver.errors import GpusliceError, SettingsError
+from dra_driver.errors import ClaimError, GpusliceError, SettingsError
 from dra_driver.settings import Settings, load
 
 EXIT_FATAL = 1
@@ -28,8 +28,8 @@ _EXIT_STATUS = (
     "settings."
 )
 _EPILOG = f"{_PRECEDENCE}\n\n{_EXIT_STATUS}"
-_HARDWARE = ("config", "simulate", "driver_root", "host_root", "allow_burst")
-_CLAIMS = ("driver_name", "node_name", "mps_single_uid")
+_HARDWARE = ("config", "node_name", "simulate", "driver_root", "host_root", "allow_burst")
+_CLAIMS = ("driver_name", "mps_single_uid")
 
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
@@ -45,15 +45,15 @@ app = typer.Typer(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line, by default this process's, and give the exit status."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     command = typer.main.get_command(app)
     try:
-        status = command.main(given or ["--help"], prog_name="gpuslice", standalone_mode=False)
+        status = command.main(given, prog_name="gpuslice", standalone_mode=False)
         sys.stdout.flush()
     except typer.Abort:
         return EXIT_INTERRUPTED
     except typer.TyperException as error:
-        return _complain(_usage(error), EXIT_SETTINGS)
+        return _complain(_usage(error, given), EXIT_SETTINGS)
     except SettingsError as error:
         return _complain(str(error), EXIT_SETTINGS)
     except GpusliceError as error:
@@ -68,8 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def plugin(flags: Mapping[str, str]) -> int:
     """Run the kubelet plugin of this node.
 
-    It registers with the kubelet, publishes ResourceSlices, and prepares and unprepares claims, until
-    a signal ends it.
+    It registers with the kubelet, publishes ResourceSlices, and prepares and unprepares claims,
+    until a signal ends it.
     """
     settings = load(flags, required=("node_name",))
     log.configure(settings.log_level, settings.log_format)
@@ -120,7 +120,19 @@ def explain(
     settings = _for_people(flags)
     from dra_driver.app.explain import explain_claim  # noqa: PLC0415
 
-    explanation = explain_claim(settings, claim)
+    try:
+        explanation = explain_claim(settings, claim)
+    except ClaimError as refusal:
+        if not as_json:
+            raise
+        _print_json(
+            {
+                "refusal": str(refusal),
+                "reason": refusal.reason,
+                "retryable": refusal.retryable,
+            }
+        )
+        return EXIT_FATAL
     if as_json:
         _print_json(explanation.to_json())
     else:
@@ -160,13 +172,13 @@ def _complain(text: str, status: int) -> int:
     return status
 
 
-def _usage(error: typer.TyperException) -> str:
+def _usage(error: typer.TyperException, given: Sequence[str]) -> str:
     """One sentence, with the way to the help of the command that it is about."""
-    context = getattr(error, "ctx", None)
-    command = context.command_path if context is not None else "gpuslice"
+    known = {each.callback.__name__ for each in app.registered_commands if each.callback}
+    about = f"gpuslice {given[0]}" if given[0] in known else "gpuslice"
     text = " ".join(error.format_message().split())
     text = text.replace(". Did you mean", ", did you mean").rstrip(".?")
-    return f"{text[:1].lower()}{text[1:]}; see {command} --help"
+    return f"{text[:1].lower()}{text[1:]}; see {about} --help"
 
 
 def _output(error: OSError) -> str:

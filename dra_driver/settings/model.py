@@ -81,6 +81,9 @@ class Settings(BaseSettings):
         Path("/var/lib/gpuslice"),
         "Where the journal of claims and its locks go; has to survive reboots.",
     )
+    run_dir: _Directory = _setting(
+        "DIR", Path("/run/gpuslice"), "Where the state of sharing goes; may be lost at a reboot."
+    )
     host_root: _Directory = _setting(
         "DIR", Path("/"), "Where the host's /dev, /sys and /proc are seen."
     )
@@ -91,8 +94,8 @@ class Settings(BaseSettings):
     simulate: _Text = _setting(
         "FILE",
         "",
-        "YAML file with simulated GPUs, or the name of a ready node such as 8xh100; used instead "
-        "of NVML and followed while the driver runs.",
+        "YAML file with simulated GPUs, or the name of a ready node, such as 8xh100-80gb; used "
+        "instead of NVML and followed while the driver runs.",
     )
     additional_ignored_xids: Annotated[tuple[int, ...], NoDecode, BeforeValidator(values.xids)] = (
         _setting("XIDS", (), "GPU errors that do not make a GPU unhealthy, such as 13,31.")
