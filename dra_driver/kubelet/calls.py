@@ -121,19 +121,7 @@ class Calls:
         with structlog.contextvars.bound_contextvars(
             operation=verb.value, claim=str(ref), claim_uid=ref.uid
         ):
-            try:
-                answer: Answer[T] = Done(work(_checked(ref), deadline))
-                outcome = "Ok"
-            except ClaimError as error:
-                outcome = error.reason.value
-                answer = Failed(_wire_text(str(error) or outcome))
-                _log.warning(
-                    "Claim failed", reason=outcome, retryable=error.retryable, error=str(error)
-                )
-            except Exception as error:
-                outcome = Reason.INTERNAL.value
-                answer = Failed(_wire_text(_unexpected(verb, ref, error)))
-                _log.exception("Claim failed unexpectedly", reason=outcome)
+            answer, outcome = _attempt(verb, work, deadline, ref)
             seconds = self._clock.monotonic_s() - started_s
             if isinstance(answer, Done):
                 _log.info("Claim done", seconds=round(seconds, 3))
@@ -172,7 +160,7 @@ def notify(listener: Callable[[], None]) -> None:
     """
     try:
         listener()
-    except Exception:
+    except Exception:  # noqa: BLE001
         _log.exception("Listener of the registration failed")
 
 
@@ -188,6 +176,22 @@ def still_listening(ref: ClaimRef, *, active: bool) -> None:
         raise NotReady(Reason.OUT_OF_TIME, f"claim {ref}: the kubelet gave up before work began")
 
 
+def _attempt(verb: Verb, work: Work[T], deadline: Deadline, ref: ClaimRef) -> tuple[Answer[T], str]:
+    """The answer and its outcome as a metric knows it: "Ok" or a reason."""
+    try:
+        return Done(work(_checked(ref), deadline)), "Ok"
+    except ClaimError as error:
+        text, reason = _wire_text(str(error) or error.reason), error.reason
+        _log.warning("Claim failed", reason=reason.value, retryable=error.retryable, error=text)
+    except GpusliceError as error:
+        text, reason = _wire_text(f"cannot {verb} claim {ref}: {error}"), Reason.STEP_FAILED
+        _log.warning("Claim failed", reason=reason.value, retryable=True, error=text)
+    except Exception as error:  # noqa: BLE001 - the pod must learn of it, its neighbours not
+        text, reason = _wire_text(_bug(verb, ref, error)), Reason.INTERNAL
+        _log.exception("Claim failed because of a bug", reason=reason.value)
+    return Failed(text), reason.value
+
+
 def _checked(ref: ClaimRef) -> ClaimRef:
     # UIDs become file names, so nothing that is no UID passes.
     if not _UID.fullmatch(ref.uid):
@@ -198,13 +202,10 @@ def _checked(ref: ClaimRef) -> ClaimRef:
     return ref
 
 
-def _unexpected(verb: Verb, ref: ClaimRef, error: Exception) -> str:
-    said = str(error) or repr(error)
-    if isinstance(error, GpusliceError):
-        return f"cannot {verb} claim {ref}: {said}"
+def _bug(verb: Verb, ref: ClaimRef, error: Exception) -> str:
     return (
         f"cannot {verb} claim {ref} because of a bug in the driver"
-        f" ({type(error).__name__}: {said}); the driver's log has the details"
+        f" ({type(error).__name__}: {error}); the driver's log has the details"
     )
 
 

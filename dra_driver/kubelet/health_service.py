@@ -12,7 +12,6 @@ from dra_api.kubelet import dra_health_v1_pb2 as v1
 from dra_api.kubelet import dra_health_v1_pb2_grpc as v1_grpc
 from dra_api.kubelet import dra_health_v1alpha1_pb2 as v1alpha1
 from dra_api.kubelet import dra_health_v1alpha1_pb2_grpc as v1alpha1_grpc
-from dra_driver import log
 from dra_driver.model.health import HealthRow, HealthStatus
 from dra_driver.ports import Clock, Recorder
 from dra_driver.state.current import Current
@@ -27,8 +26,6 @@ _TIMEOUT_S = 30
 _MESSAGE_MAX = 1024
 _TICK_S = 0.25
 """How soon a stream notices that its kubelet has gone: nothing else wakes its thread."""
-
-_log = log.get(__name__)
 
 
 class HealthStreams:

@@ -51,8 +51,8 @@ def socket_paths(
         _require_name("--pod-uid", pod_uid)
     folder = plugins_directory / driver
     instance = f"-{pod_uid}" if pod_uid else ""
-    short = f"-{_digest(pod_uid, 8)}" if pod_uid else ""
-    shortest = _digest(f"{driver}\0{pod_uid}", 16)
+    short = f"-{_digest(pod_uid)}" if pod_uid else ""
+    shortest = _digest(f"{driver}\0{pod_uid}")
     return SocketPaths(
         driver=driver,
         registration=_fitting(
@@ -102,5 +102,5 @@ def _fitting(flag: str, *candidates: Path) -> Path:
     )
 
 
-def _digest(text: str, size: int) -> str:
-    return urlsafe_b64encode(sha256(text.encode()).digest()[:size]).decode().rstrip("=")
+def _digest(text: str) -> str:
+    return urlsafe_b64encode(sha256(text.encode()).digest()[:8]).decode().rstrip("=")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,8 +23,6 @@ SUPPORTED_VERSIONS = (
     "v1alpha1.DRAResourceHealth",
 )
 """Short service names, most preferred first: the kubelet takes the first one it knows."""
-
-_WORKERS = 2
 
 _log = log.get(__name__)
 
@@ -74,6 +71,9 @@ class RegistrationService(pb_grpc.RegistrationServicer):
         self._on_registered = on_registered
         self._recorder = recorder
 
+    def add_to(self, server: grpc.Server) -> None:
+        pb_grpc.add_RegistrationServicer_to_server(self, server)
+
     def GetInfo(  # noqa: N802
         self,
         request: pb.InfoRequest,  # noqa: ARG002
@@ -100,10 +100,3 @@ class RegistrationService(pb_grpc.RegistrationServicer):
             "registrations_total", outcome="accepted" if request.plugin_registered else "refused"
         )
         return pb.RegistrationStatusResponse()
-
-
-def registration_server(service: RegistrationService) -> grpc.Server:
-    """A server of its own: no stream and no slow prepare can starve it."""
-    server = grpc.server(ThreadPoolExecutor(_WORKERS, thread_name_prefix="registration"))
-    pb_grpc.add_RegistrationServicer_to_server(service, server)
-    return server

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
@@ -17,17 +18,15 @@ from dra_driver.kubelet.dra_service import add_dra_services
 from dra_driver.kubelet.health_service import HEARTBEAT_S, HealthStreams
 from dra_driver.kubelet.operations import LateOperations
 from dra_driver.kubelet.paths import SocketPaths, hidden_path
-from dra_driver.kubelet.registration import (
-    Registration,
-    RegistrationService,
-    registration_server,
-)
+from dra_driver.kubelet.registration import Registration, RegistrationService
 from dra_driver.kubelet.sockets import ServedSocket, instance, publish
 from dra_driver.model.health import HealthRow
 from dra_driver.ports import Clock, Recorder
 from dra_driver.state.current import Current
 
 DRA_WORKERS = 32
+REGISTRATION_WORKERS = 2
+"""Their own server: no stream and no slow prepare can starve registration."""
 
 _POLL_S = 0.1
 _WIND_DOWN_S = 2.0
@@ -81,8 +80,8 @@ class KubeletServer:
             recorder=recorder,
         )
         self._owned = ExitStack()
-        self._wind_down_s = 0.0
-        self._servers: list[tuple[grpc.Server, ServedSocket]] = []
+        self._drained = True
+        self._served: list[_Served] = []
 
     def start(self) -> None:
         """Take the instance's lock, serve DRA, then registration: the kubelet dials at once.
@@ -92,9 +91,14 @@ class KubeletServer:
         """
         with ExitStack() as undo:
             undo.enter_context(instance(self._paths))
-            undo.callback(self._withdraw)
-            self._serve(self._dra_server(), self._paths.dra)
-            self._serve(registration_server(self._registration), self._paths.registration)
+            undo.callback(self._wind_down)
+            self._serve(self._add_services, self._paths.dra, workers=DRA_WORKERS, name="dra")
+            self._serve(
+                self._registration.add_to,
+                self._paths.registration,
+                workers=REGISTRATION_WORKERS,
+                name="registration",
+            )
             self._owned = undo.pop_all()
         _log.info(
             "Serving the kubelet",
@@ -115,11 +119,11 @@ class KubeletServer:
         """
         self._calls.close()
         self._health.close()
-        for _, registration in self._servers[-1:]:
-            registration.withdraw()
+        for registration in self._served[-1:]:
+            registration.socket.withdraw()
         self._operations.close()
         drained = self._drain(grace_s, now)
-        self._wind_down_s = _WIND_DOWN_S if drained else 0.0
+        self._drained = drained
         self._owned.close()
         if not drained:
             _log.warning("Calls of the kubelet were cut off", grace_s=grace_s)
@@ -132,14 +136,16 @@ class KubeletServer:
                 return False
         return True
 
-    def _dra_server(self) -> grpc.Server:
-        pool = ThreadPoolExecutor(DRA_WORKERS, thread_name_prefix="dra")
-        server = grpc.server(pool, options=_OPTIONS)
+    def _add_services(self, server: grpc.Server) -> None:
         add_dra_services(server, self._operations, self._calls)
         self._health.add_to(server)
-        return server
 
-    def _serve(self, server: grpc.Server, path: Path) -> None:
+    def _serve(
+        self, add_to: Callable[[grpc.Server], None], path: Path, *, workers: int, name: str
+    ) -> None:
+        pool = ThreadPoolExecutor(workers, thread_name_prefix=name)
+        server = grpc.server(pool, options=_OPTIONS)
+        add_to(server)
         try:
             # Returns 0 or raises, depending on what is wrong.
             bound = server.add_insecure_port(f"unix:{hidden_path(path)}") != 0
@@ -151,11 +157,24 @@ class KubeletServer:
                 " on a file system that knows sockets"
             )
         server.start()
-        self._servers.append((server, publish(path)))
+        try:
+            self._served.append(_Served(server, pool, publish(path)))
+        except FatalError:
+            server.stop(grace=None)
+            raise
 
-    def _withdraw(self) -> None:
-        for _, served in reversed(self._servers):
-            served.withdraw()
-        stopped = [server.stop(grace=self._wind_down_s) for server, _ in reversed(self._servers)]
-        for event in stopped:
-            event.wait()
+    def _wind_down(self) -> None:
+        grace_s = _WIND_DOWN_S if self._drained else 0.0
+        for each in reversed(self._served):
+            each.socket.withdraw()
+        for stopped in [each.server.stop(grace_s) for each in reversed(self._served)]:
+            stopped.wait()
+        for each in self._served:
+            each.pool.shutdown(wait=self._drained)
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    server: grpc.Server
+    pool: ThreadPoolExecutor
+    socket: ServedSocket
