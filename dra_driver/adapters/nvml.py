@@ -150,7 +150,9 @@ class NvmlGpus:
                 f"there is no {LIBRARY} in the library folders of {self._driver_root}: {way_out}"
             )
         try:
-            return ctypes.CDLL(str(path or LIBRARY))
+            # The file behind the link has the driver's version in its name. The linker tells
+            # libraries apart by name, so the link alone would give the one of before an update.
+            return ctypes.CDLL(LIBRARY if path is None else str(path.resolve()))
         except OSError as error:
             raise DriverNotLoaded(f"cannot load NVML: {error}; {way_out}") from error
 

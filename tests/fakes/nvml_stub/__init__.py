@@ -29,7 +29,7 @@ _CODES = {
 
 def compile_stub(folder: Path, *, old: bool = False) -> Path:
     """Build the stub; `old` leaves out the functions that old drivers lack."""
-    library = folder / f"nvml-{'old' if old else 'new'}.so"
+    library = folder / f"libnvidia-ml.so.{'440.33.01' if old else '570.133.20'}"
     flags = ["-DOLD"] if old else []
     subprocess.run(
         ["gcc", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", *flags, "-o", library, _SOURCE],
@@ -54,10 +54,11 @@ class StubDriver:
 
     def install(self, library: Path) -> None:
         """Put another library in place, as an update of the driver does."""
-        target = self.driver_root / _LIBRARY
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(library, target.with_suffix(".new"))
-        target.with_suffix(".new").replace(target)
+        link = self.driver_root / _LIBRARY
+        link.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(library, link.with_name(library.name))
+        link.with_suffix(".new").symlink_to(library.name)
+        link.with_suffix(".new").replace(link)
 
     def save(self, state: NodeState) -> None:
         lines = [f"driver {state.driver_version}", f"cuda {_cuda(state.cuda_version)}"]
