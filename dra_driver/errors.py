@@ -94,6 +94,13 @@ class NotFound(AdapterError):  # noqa: N818
         super().__init__(text, permanent=True)
 
 
+class Forbidden(AdapterError):  # noqa: N818
+    """The API server refuses this identity, not this request: a right has to be granted."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, permanent=True)
+
+
 class Conflict(AdapterError):  # noqa: N818
     """The object changed since it was read, or exists already: read again."""
 

@@ -1,0 +1,177 @@
+"""The API server: configuration, TLS, credentials and pooling by the `kubernetes` client.
+
+Importing this module is cheap; the client and its HTTP library are imported by `connect`, because
+the kubelet's first question must be answered before they are. Objects go in and out as raw JSON:
+the client's models would lose fields that they do not know.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from dra_driver import __version__
+from dra_driver.errors import AdapterError, SettingsError
+from dra_driver.ports import ApiProbe, ClaimReader, Clock, EventSink, SliceApi
+
+if TYPE_CHECKING:
+    from dra_driver.adapters.kube_transport import Transport
+
+POOL_CONNECTIONS = 48
+"""More than the threads that may talk to the server at once; more wait for none."""
+
+_KEEPALIVE_IDLE_S = 15
+_KEEPALIVE_INTERVAL_S = 5
+_KEEPALIVE_PROBES = 3
+
+
+class KubeApi:
+    """All that the driver needs of one API server; parts are thread-safe.
+
+    Attributes:
+        slices: this driver's ResourceSlices of this node.
+        probe: questions about the server and the node.
+        claims: reads claims.
+        events: writes Events.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        slices: SliceApi,
+        probe: ApiProbe,
+        claims: ClaimReader,
+        events: EventSink,
+    ) -> None:
+        self.slices = slices
+        self.probe = probe
+        self.claims = claims
+        self.events = events
+        self._transport = transport
+
+    @property
+    def server(self) -> str:
+        """URL of the API server."""
+        return self._transport.server
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._transport.close()
+
+
+def connect(*, kubeconfig: Path | None, driver: str, node: str, clock: Clock) -> KubeApi:
+    """Prepare for talking to the API server; nothing is sent yet.
+
+    Args:
+        kubeconfig: file with address and credentials; None takes the pod's service account.
+        driver: driver name.
+        node: name of the node.
+        clock: of deadlines and Events.
+
+    Raises:
+        SettingsError: there is no usable configuration.
+    """
+    # See the module's docstring for why these are imported here.
+    from tenacity.nap import sleep_using_event  # noqa: PLC0415
+
+    from dra_driver.adapters.kube_claims import KubeClaims  # noqa: PLC0415
+    from dra_driver.adapters.kube_events import KubeEvents  # noqa: PLC0415
+    from dra_driver.adapters.kube_slices import KubeProbe, KubeSlices  # noqa: PLC0415
+
+    transport = _transport(kubeconfig)
+    return KubeApi(
+        transport,
+        slices=KubeSlices(transport, driver=driver, node=node),
+        probe=KubeProbe(transport, node=node),
+        claims=KubeClaims(transport, clock=clock, sleep=sleep_using_event(Event())),
+        events=KubeEvents(transport, driver=driver, node=node, clock=clock),
+    )
+
+
+def _transport(kubeconfig: Path | None) -> Transport:
+    from kubernetes.client import ApiClient  # noqa: PLC0415
+
+    from dra_driver.adapters.kube_transport import Transport  # noqa: PLC0415
+
+    configuration = _configuration(kubeconfig)
+    configuration.connection_pool_maxsize = POOL_CONNECTIONS
+    # A server that vanished without a word is noticed by a watch within half a minute.
+    configuration.socket_options = [
+        (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_INTERVAL_S),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_PROBES),
+    ]
+    if _is_loopback(configuration.host):
+        configuration.proxy = None
+    return Transport(
+        configuration.host,
+        pool=ApiClient(configuration).rest_client.pool_manager,
+        credentials=_Credentials(configuration),
+        user_agent=f"gpuslice/{__version__}",
+    )
+
+
+def _configuration(kubeconfig: Path | None) -> Any:
+    import kubernetes.config  # noqa: PLC0415
+    from kubernetes.client import Configuration  # noqa: PLC0415
+    from yaml import YAMLError  # noqa: PLC0415
+
+    config: Any = kubernetes.config
+    configuration = Configuration()
+    try:
+        if kubeconfig is None:
+            config.load_incluster_config(configuration)
+        else:
+            config.load_kube_config(
+                str(kubeconfig), client_configuration=configuration, persist_config=False
+            )
+    except (config.ConfigException, YAMLError, OSError, ValueError, TypeError) as error:
+        if kubeconfig is None:
+            raise SettingsError(
+                f"--kubeconfig is not set and there is no service account of a pod ({error}): "
+                "set --kubeconfig, or run in a pod with automountServiceAccountToken"
+            ) from error
+        raise SettingsError(
+            f"--kubeconfig {kubeconfig}: cannot be used ({error}): check that the file is there, "
+            "is a kubeconfig, and that its current-context names a cluster and a user"
+        ) from error
+    return configuration
+
+
+class _Credentials:
+    """Headers of the client's configuration, which reads a rotated token file again by itself."""
+
+    def __init__(self, configuration: Any) -> None:
+        self._configuration = configuration
+
+    def __call__(self) -> Mapping[str, str]:
+        from kubernetes.config import ConfigException  # noqa: PLC0415
+
+        try:
+            settings = self._configuration.auth_settings().values()
+        except (ConfigException, OSError) as error:
+            raise AdapterError(
+                f"cannot read the credentials for the API server: {error}"
+            ) from error
+        return {
+            str(setting["key"]): str(setting["value"]).strip()
+            for setting in settings
+            if setting["in"] == "header" and setting["value"]
+        }
+
+
+def _is_loopback(url: str) -> bool:
+    # As client-go does: no proxy stands between a process and its own machine.
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

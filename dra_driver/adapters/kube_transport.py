@@ -1,0 +1,212 @@
+"""JSON over HTTP to one API server, and watches that can be closed from another thread."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from threading import Lock
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import urllib3
+
+from dra_driver.adapters.kube_errors import answer_error, status_object, watch_error
+from dra_driver.errors import AdapterError
+from dra_driver.ports import Json
+
+_FIRST_ERROR = 400
+CONNECT_TIMEOUT_S = 3.0
+ANSWER_TIMEOUT_S = 10.0
+_WATCH_GRACE_S = 10.0
+
+
+def object_path(root: str, *parts: str) -> str:
+    """Append path segments, each quoted."""
+    return "/".join((root, *(quote(part, safe="") for part in parts)))
+
+
+class Transport:
+    """Thread-safe.
+
+    Args:
+        server: base URL.
+        pool: connections, with TLS and proxies set up.
+        credentials: headers that identify the driver, asked for at every request, as tokens rotate.
+        user_agent: of the driver.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        pool: urllib3.PoolManager,
+        credentials: Callable[[], Mapping[str, str]],
+        user_agent: str,
+    ) -> None:
+        self.server = server.rstrip("/")
+        self._pool = pool
+        self._credentials = credentials
+        self._user_agent = user_agent
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        what: str,
+        name: str = "",
+        kind: str = "",
+        query: Mapping[str, str] | None = None,
+        body: Json | None = None,
+        timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> Json:
+        """Send a request and give the JSON object of its answer.
+
+        Args:
+            method: of HTTP.
+            path: absolute, quoted.
+            what: the request, for people: "get ResourceClaim a/b".
+            name: of the object that is asked for, where it may not exist.
+            kind: that the answer must have; a Status in its place is an error whatever its code.
+            query: parameters.
+            body: JSON object to send.
+            timeout_s: until the whole answer is there.
+
+        Raises:
+            AdapterError: no answer, or one that is no success, or not of `kind`.
+        """
+        what = f"{what} at {self.server}"
+        timeout = urllib3.Timeout(
+            total=timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S), read=timeout_s
+        )
+        response = self._open(method, path, query, body, what=what, timeout=timeout)
+        return _parse(_read(response, what=what, name=name), what=what, kind=kind)
+
+    def watch(self, path: str, *, what: str, query: Mapping[str, str], timeout_s: float) -> Stream:
+        """Open a watch; the server ends it after `timeout_s`."""
+        what = f"{what} at {self.server}"
+        asked = {**query, "watch": "1", "timeoutSeconds": str(max(1, int(timeout_s)))}
+        timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=timeout_s + _WATCH_GRACE_S)
+        response = self._open("GET", path, asked, None, what=what, timeout=timeout)
+        if response.status >= _FIRST_ERROR:
+            _read(response, what=what, name="")
+        return Stream(response, what=what)
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._pool.clear()
+
+    def _open(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Json | None,
+        *,
+        what: str,
+        timeout: urllib3.Timeout,
+    ) -> urllib3.BaseHTTPResponse:
+        url = self.server + path + (f"?{urlencode(query)}" if query else "")
+        headers = {
+            "Accept": "application/json",
+            "User-Agent": self._user_agent,
+            **({"Content-Type": "application/json"} if body is not None else {}),
+        }
+        try:
+            return self._pool.request(
+                method,
+                url,
+                body=None if body is None else json.dumps(body).encode(),
+                headers={**headers, **self._credentials()},
+                timeout=timeout,
+                # Retries are the caller's, who knows how much time there is.
+                retries=False,
+                redirect=False,
+                preload_content=False,
+            )
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise _broken(what, error) from error
+
+
+class Stream:
+    """Events of a watch."""
+
+    def __init__(self, response: urllib3.BaseHTTPResponse, *, what: str) -> None:
+        self._response = response
+        self._what = what
+        self._lock = Lock()
+        self._closed = False
+
+    def __iter__(self) -> Iterator[Json]:
+        try:
+            yield from self._events()
+        finally:
+            with self._lock:
+                self._closed = True
+                # A watch is given up in the middle of its answer, so its connection goes with it.
+                self._response.close()
+
+    def close(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                # The reader wakes up and closes the response itself.
+                with suppress(ValueError, RuntimeError, OSError):
+                    self._response.shutdown()
+
+    def _events(self) -> Iterator[Json]:
+        for line in self._lines():
+            event = _parse(line, what=self._what, kind="")
+            if event.get("type") == "ERROR":
+                raise watch_error(event.get("object") or {}, what=self._what)
+            yield event
+
+    def _lines(self) -> Iterator[bytes]:
+        rest = b""
+        try:
+            for part in self._response.stream(amt=None, decode_content=True):
+                *lines, rest = (rest + part).split(b"\n")
+                yield from (line for line in lines if line.strip())
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            with self._lock:
+                if self._closed:
+                    return
+            raise _broken(self._what, error) from error
+
+
+def _read(response: urllib3.BaseHTTPResponse, *, what: str, name: str) -> bytes:
+    """Read the whole answer; raises the error that it is where it is no success."""
+    try:
+        data = response.data
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise _broken(what, error) from error
+    finally:
+        response.release_conn()
+    if response.status >= _FIRST_ERROR:
+        retry_after = response.headers.get("Retry-After")
+        raise answer_error(response.status, data, what=what, name=name, retry_after=retry_after)
+    return data
+
+
+def _parse(data: bytes, *, what: str, kind: str) -> Json:
+    try:
+        answer: Any = json.loads(data)
+    except ValueError as error:
+        raise AdapterError(
+            f"{what}: the answer is no JSON: {data[:80]!r}; check that the address is an API "
+            "server's and what stands in between"
+        ) from error
+    if not isinstance(answer, dict):
+        raise AdapterError(f"{what}: the answer is no JSON object")
+    if kind and answer.get("kind") not in {kind, None}:
+        message = status_object(data).get("message", "")
+        raise AdapterError(
+            f"{what}: the answer is a {answer.get('kind')} instead of a {kind}: {message}"
+        )
+    return answer
+
+
+def _broken(what: str, error: Exception) -> AdapterError:
+    cause = f"{type(error).__name__}: {error}"
+    return AdapterError(f"{what}: no answer ({cause}); check the server and the way to it")
