@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from typing import cast
 
@@ -37,6 +38,11 @@ class LogFormat(StrEnum):
 def get(name: str) -> Logger:
     """A logger that follows `configure` whenever that comes; `name` is the module's `__name__`."""
     return cast("Logger", structlog.get_logger(name))
+
+
+def context(**fields: str) -> AbstractContextManager[None]:
+    """Add fields to all lines that this thread logs inside the block."""
+    return structlog.contextvars.bound_contextvars(**fields)
 
 
 def configure(level: LogLevel, format: LogFormat) -> None:  # noqa: A002 - the setting's name

@@ -17,8 +17,6 @@ from threading import Condition
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-import structlog
-
 from dra_driver import log
 from dra_driver.errors import ClaimError, ClaimRejected, GpusliceError, NotReady, Reason
 from dra_driver.model.claim import ClaimRef
@@ -118,9 +116,7 @@ class Calls:
 
     def _one(self, verb: Verb, work: Work[T], deadline: Deadline, ref: ClaimRef) -> Answer[T]:
         started_s = self._clock.monotonic_s()
-        with structlog.contextvars.bound_contextvars(
-            operation=verb.value, claim=str(ref), claim_uid=ref.uid
-        ):
+        with log.context(operation=verb.value, claim=str(ref), claim_uid=ref.uid):
             answer, outcome = _attempt(verb, work, deadline, ref)
             seconds = self._clock.monotonic_s() - started_s
             if isinstance(answer, Done):
