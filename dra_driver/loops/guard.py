@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Event, Thread
 
-import structlog
+from dra_driver import log
 
 Loop = Callable[[Event], None]
 
@@ -22,7 +22,7 @@ class LoopGuard:
         self._on_fatal = on_fatal
         self._stop = Event()
         self._threads: list[Thread] = []
-        self._log = structlog.get_logger(__name__)
+        self._log = log.get(__name__)
 
     def start(self, name: str, loop: Loop) -> None:
         thread = Thread(target=self._run, args=(name, loop), name=name)

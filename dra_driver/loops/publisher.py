@@ -5,16 +5,15 @@ The slices stay when the process ends: without them the scheduler would forget w
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from threading import Event, Lock, Thread
+from threading import Event, Thread
 
 from dra_driver import log
 from dra_driver.errors import AdapterError, Conflict, NotFound
 from dra_driver.loops.alarm import Alarm
-from dra_driver.loops.backoff import Backoff
+from dra_driver.loops.backoff import Backoff, Fights
 from dra_driver.loops.capabilities import Capabilities
 from dra_driver.loops.slice_sync import BuildPool, FieldsDropped, Published, SliceSync
 from dra_driver.loops.slice_watch import SliceWatch
@@ -27,8 +26,6 @@ from dra_driver.state.current import Current
 _LOG = log.get(__name__)
 _TICK_S = 0.5
 _TEXTS_MAX = 256
-_FIGHT_WINDOW_S = 60.0
-_FIGHTS_FREE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +96,8 @@ class Publisher:
         driver: driver name.
         node: name of the node.
         clock: of all pauses.
-        recorder: counts `slice_writes` and `publish_failures`, gauges `published_devices`.
+        recorder: counts `slice_writes_total` and `publish_failures_total`; gauges
+            `published_devices`.
         timing: pauses.
     """
 
@@ -116,18 +114,17 @@ class Publisher:
         recorder: Recorder,
         timing: PublisherTiming | None = None,
     ) -> None:
-        self._timing = timing or PublisherTiming()
+        self._timing = timing = timing or PublisherTiming()
         self._inventory = inventory
         self._clock = clock
         self._recorder = recorder
         self._alarm = Alarm(clock)
         self._stale = Event()
-        self._lock = Lock()
-        self._fights: deque[float] = deque(maxlen=_TEXTS_MAX)
+        self._fights = Fights(clock, settle_s=timing.settle_s, cap_s=timing.recheck_s)
         self._progress = _Progress()
         self._backoff = self._new_backoff()
         self._capabilities = Capabilities(
-            probe, driver=driver, node=node, clock=clock, distrust_s=self._timing.distrust_s
+            probe, driver=driver, node=node, clock=clock, distrust_s=timing.distrust_s
         )
         self._watch = SliceWatch(
             slices,
@@ -135,7 +132,7 @@ class Publisher:
             on_broken=self._watch_broke,
             clock=clock,
             backoff=self._new_backoff(),
-            watch_s=self._timing.watch_s,
+            watch_s=timing.watch_s,
         )
         self._sync = SliceSync(
             slices=slices,
@@ -218,8 +215,7 @@ class Publisher:
     def _succeeded(self, published: Published, now_s: float, *, healing: bool) -> None:
         progress = self._progress
         if published.writes and healing:
-            with self._lock:
-                self._fights.append(now_s)
+            self._fights.count()
         if published is not progress.published:
             progress.listed_at_s = now_s
         progress.published = replace(published, writes=0)
@@ -238,7 +234,7 @@ class Publisher:
     def _failed(self, error: AdapterError) -> None:
         refused = error.permanent and not isinstance(error, NotFound)
         pause_s = self._backoff.next_s()
-        self._recorder.count("publish_failures", kind=_kind(error))
+        self._recorder.count("publish_failures_total", kind=_kind(error))
         if refused:
             # A new inventory may be what cures it, so that is tried, but never in a hurry.
             self._alarm.hold(min(1.0, self._timing.refused_s))
@@ -254,13 +250,8 @@ class Publisher:
             _LOG.warning("Could not publish", error=str(error), permanent=refused)
 
     def _changed_by_others(self) -> None:
-        now_s = self._clock.monotonic_s()
-        with self._lock:
-            recent = sum(1 for at_s in self._fights if now_s - at_s < _FIGHT_WINDOW_S)
-        # Two writers that disagree must not keep the server busy.
-        settle_s = self._timing.settle_s * float(1 << max(0, recent - _FIGHTS_FREE))
         self._stale.set()
-        self._alarm.ask(min(settle_s, self._timing.recheck_s))
+        self._alarm.ask(self._fights.settle_s())
 
     def _watch_broke(self) -> None:
         self._capabilities.doubt()

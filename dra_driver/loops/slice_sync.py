@@ -67,7 +67,7 @@ class SliceSync:
         capabilities: what the server keeps.
         build: turns an inventory into the pool.
         observer: told of lists and writes.
-        recorder: counts writes as `slice_writes`.
+        recorder: counts writes as `slice_writes_total`.
         node: name of the node.
     """
 
@@ -138,14 +138,14 @@ class SliceSync:
             case DeleteSlice(name=name, uid=uid, resource_version=version):
                 self._slices.delete_slice(name, uid=uid, resource_version=version)
                 versions.pop(name, None)
-                self._recorder.count("slice_writes", verb="delete")
+                self._recorder.count("slice_writes_total", verb="delete")
                 _LOG.info("Deleted a ResourceSlice", name=name)
             case _ as never:
                 assert_never(never)
 
     def _stored(self, sent: Json, stored: Json, versions: dict[str, str], *, verb: str) -> None:
         versions[_name(stored)] = _version(stored)
-        self._recorder.count("slice_writes", verb=verb)
+        self._recorder.count("slice_writes_total", verb=verb)
         spec: dict[str, Any] = stored["spec"]
         generation = spec["pool"]["generation"]
         _LOG.info("Wrote a ResourceSlice", verb=verb, name=_name(stored), generation=generation)

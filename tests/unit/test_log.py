@@ -81,7 +81,7 @@ def test_log_passes_on_warnings_of_libraries(stderr: Callable[[], str]) -> None:
 
 def test_log_binds_context_to_all_lines(stderr: Callable[[], str]) -> None:
     log.configure(LogLevel.INFO, LogFormat.JSON)
-    with structlog.contextvars.bound_contextvars(claim="team-a/claim-1"):
+    with log.context(claim="team-a/claim-1"):
         log.get("dra_driver.example").info("Something happened")
     assert json.loads(stderr())["claim"] == "team-a/claim-1"
 
