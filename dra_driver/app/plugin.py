@@ -1,0 +1,188 @@
+"""The process `gpuslice plugin`: what is built from what, in which order it starts and stops.
+
+The kubelet is answered first: its registration call is due within a second, while reading GPUs and
+importing the client of the API server take as long as they take. Claims that arrive meanwhile wait.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack, suppress
+
+from dra_driver import __version__, log
+from dra_driver.adapters.clock import SystemClock
+from dra_driver.app.hardware import Hardware, open_hardware
+from dra_driver.app.node import Node, build_node
+from dra_driver.app.options import publish_options
+from dra_driver.app.signals import StopSignals
+from dra_driver.errors import AdapterError, FatalError
+from dra_driver.kubelet.operations import LateOperations
+from dra_driver.kubelet.paths import SocketPaths, socket_paths
+from dra_driver.kubelet.registration import Registration
+from dra_driver.kubelet.server import KubeletServer
+from dra_driver.loops.guard import LoopGuard
+from dra_driver.model.deadline import Deadline
+from dra_driver.model.device import GpuUuid
+from dra_driver.model.health import HealthRow
+from dra_driver.ports import Clock, Recorder
+from dra_driver.settings import Settings
+from dra_driver.state.current import Current
+from dra_driver.telemetry.off import NoMetrics
+
+_LOG = log.get(__name__)
+_RECOVERY_S = 30.0
+_LOOPS_STOP_S = 10.0
+
+
+def run(settings: Settings) -> int:
+    """Serve until a signal; gives the exit status.
+
+    Raises:
+        SettingsError: a setting turns out to be impossible.
+        FatalError: the process cannot do its work.
+    """
+    signals = StopSignals()
+    signals.install()
+    return Plugin(settings, signals).run()
+
+
+class Plugin:
+    """One process; `run` is called once."""
+
+    def __init__(self, settings: Settings, signals: StopSignals) -> None:
+        self._settings = settings
+        self._signals = signals
+        self._clock: Clock = SystemClock()
+        self._fatal: list[str] = []
+        self._registration: Current[Registration] = Current(Registration())
+        self._health: Current[tuple[HealthRow, ...]] = Current(())
+        self._operations = LateOperations(self._clock)
+        self._node: Node | None = None
+
+    def run(self) -> int:
+        # All that can be wrong with settings is found before anything is made.
+        paths = self._paths()
+        publish_options(self._settings)
+        with open_hardware(self._settings) as hardware:
+            recorder = self._recorder()
+            server = self._server(paths, recorder)
+            server.start()
+            loops = LoopGuard(self._die)
+            drained = True
+            try:
+                self._serve(hardware, recorder, loops, paths)
+            finally:
+                drained = self._stop(server, loops)
+        return self._end(drained)
+
+    def _serve(
+        self, hardware: Hardware, recorder: Recorder, loops: LoopGuard, paths: SocketPaths
+    ) -> None:
+        with ExitStack() as owned:
+            node = build_node(
+                self._settings,
+                hardware=hardware,
+                clock=self._clock,
+                recorder=recorder,
+                health=self._health,
+            )
+            owned.callback(node.close)
+            self._recover(node, hardware)
+            self._operations.set(node.state)
+            self._node = node
+            for name, loop in node.loops():
+                loops.start(name, loop)
+            self._serve_http(owned, recorder, loops, paths)
+            _LOG.info("Ready for claims", version=__version__, node=self._settings.node_name)
+            self._signals.stop.wait()
+            _LOG.info("Stopping")
+
+    def _recover(self, node: Node, hardware: Hardware) -> None:
+        """Let the node agree with the journal before the first claim is looked at."""
+        gpus: tuple[GpuUuid, ...] = ()
+        # Claims are answered from here on, so they must not meet a node that was never looked at;
+        # where the GPUs cannot be read, the health monitor tells and goes on trying.
+        with suppress(AdapterError):
+            inventory = hardware.gpus.inventory()
+            node.inventory.set(inventory)
+            gpus = tuple(gpu.uuid for gpu in inventory.gpus)
+        deadline = Deadline(self._clock.monotonic_s() + _RECOVERY_S)
+        try:
+            node.state.recover(deadline, gpus=gpus)
+        except AdapterError as error:
+            raise FatalError(f"cannot start: {error}") from error
+
+    def _stop(self, server: KubeletServer, loops: LoopGuard) -> bool:
+        grace_s = 0.0 if self._fatal else self._settings.shutdown_grace_seconds
+        drained = server.stop(grace_s=grace_s, now=self._signals.hurry)
+        self._health.close()
+        if self._node is not None:
+            self._node.inventory.close()
+        if left := loops.stop(_LOOPS_STOP_S):
+            _LOG.warning("Loops did not stop", loops=left)
+            return False
+        return drained
+
+    def _end(self, drained: bool) -> int:  # noqa: FBT001 - the one result of stopping
+        status = 1 if self._fatal else 0
+        for text in self._fatal:
+            _LOG.error("Ending because the driver cannot go on", reason=text)
+        _LOG.info("Stopped", status=status)
+        if not drained:
+            # Threads that hang in a call would keep the interpreter alive for ever.
+            sys.stderr.flush()
+            os._exit(status)
+        return status
+
+    def _die(self, text: str) -> None:
+        self._fatal.append(text)
+        self._signals.stop.set()
+
+    def _paths(self) -> SocketPaths:
+        return socket_paths(
+            driver=self._settings.driver_name,
+            pod_uid=self._settings.pod_uid,
+            registrar_directory=self._settings.kubelet_registrar_directory_path,
+            plugins_directory=self._settings.kubelet_plugins_directory_path,
+        )
+
+    def _server(self, paths: SocketPaths, recorder: Recorder) -> KubeletServer:
+        return KubeletServer(
+            paths,
+            operations=self._operations,
+            health=self._health,
+            registration=self._registration,
+            on_registered=self._kick,
+            clock=self._clock,
+            recorder=recorder,
+        )
+
+    def _kick(self) -> None:
+        if self._node is not None:
+            self._node.publisher.kick()
+
+    def _recorder(self) -> Recorder:
+        if self._settings.http_endpoint is None:
+            return NoMetrics()
+        from dra_driver.telemetry.metrics import Metrics  # noqa: PLC0415 - 30 ms, only where read
+
+        return Metrics(version=__version__)
+
+    def _serve_http(
+        self, owned: ExitStack, recorder: Recorder, loops: LoopGuard, paths: SocketPaths
+    ) -> None:
+        if self._settings.http_endpoint is None or self._node is None:
+            return
+        from dra_driver.app.probes import serve_http  # noqa: PLC0415 - only where it is on
+
+        owned.enter_context(
+            serve_http(
+                self._settings.http_endpoint,
+                node=self._node,
+                registration=self._registration,
+                loops=loops,
+                paths=paths,
+                recorder=recorder,
+            )
+        )
