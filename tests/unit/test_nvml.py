@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
+from time import monotonic
 
 import pytest
 
@@ -123,6 +125,24 @@ def test_inventory_takes_the_minor_from_the_kernel_when_nvml_has_none(
 def test_wait_events_asks_for_an_inventory_first(library: NvmlGpus) -> None:
     with pytest.raises(AdapterError, match="inventory"):
         library.wait_events(1)
+
+
+def test_inventory_leaves_a_wait_alone_while_all_is_well(library: NvmlGpus) -> None:
+    library.inventory()
+    waited_s: list[float] = []
+
+    def wait() -> None:
+        start_s = monotonic()
+        library.wait_events(1)
+        waited_s.append(monotonic() - start_s)
+
+    waiter = Thread(target=wait, name="waiter")
+    waiter.start()
+    while waiter.is_alive():
+        library.inventory()
+        waiter.join(0.05)
+
+    assert waited_s[0] >= 0.99
 
 
 def test_inventory_refuses_when_closed(library: NvmlGpus) -> None:

@@ -30,10 +30,10 @@ def test_domains_join_gpus_through_other_gpus() -> None:
 
 def test_domains_are_numbered_by_their_smallest_uuid_whatever_the_order() -> None:
     pairs = links(
-        (4, {BUSES[uuid(1)]}),
         (3, {BUSES[uuid(2)]}),
-        (2, {BUSES[uuid(3)]}),
+        (4, {BUSES[uuid(1)]}),
         (1, {BUSES[uuid(4)]}),
+        (2, {BUSES[uuid(3)]}),
     )
 
     expected = {uuid(1): "n0", uuid(4): "n0", uuid(2): "n1", uuid(3): "n1"}

@@ -15,6 +15,7 @@ _CORES_PER_SM = {(7, 5): 64, (8, 0): 64}
 _BRANDS = {"Tesla": 2, "Nvidia": 14}
 _ARCHITECTURES = {"Turing": 6, "Ampere": 7, "Ada Lovelace": 8, "Hopper": 9}
 _SWITCH, _SWITCHES = 2, {"n0": "00000000:CE:00.0", "n1": "00000000:CF:00.0"}
+_DOWN = "00000000:CA:00.0"
 _CODES = {
     "INVALID_ARGUMENT": 2,
     "NOT_SUPPORTED": 3,
@@ -113,7 +114,8 @@ def _gpu_line(gpu: GpuFacts) -> str:
     }
     links = ""
     if gpu.nvlink_domain:
-        links = f" link={_SWITCH},down link={_SWITCH},{_SWITCHES[gpu.nvlink_domain]}"
+        # The link that is down would join all domains.
+        links = f" link={_SWITCH},{_DOWN},0 link={_SWITCH},{_SWITCHES[gpu.nvlink_domain]},1"
     return "gpu " + " ".join(f"{key}={value}" for key, value in fields.items()) + links
 
 

@@ -4,7 +4,7 @@
  *   driver 570.133.20
  *   cuda 12080
  *   gpu uuid=GPU-… minor=0 name=NVIDIA_H100 brand=14 arch=9 total=… reserved=… cores=16896
- *       cc=9.0 pci=00000000:1A:00.0 mig=0 link=2,00000000:CE:00.0 …          (on one line)
+ *       cc=9.0 pci=00000000:1A:00.0 mig=0 link=2,00000000:CE:00.0,1 …        (on one line)
  *   fault <call> <index of a GPU, or *> <error code>
  *   event <index> <xid>
  * As with the real library, the GPUs are those of the last nvmlInit; faults and events are followed.
@@ -31,7 +31,7 @@ enum {
 enum { MAX_GPUS = 16, MAX_LINKS = 18, LINE = 4096 };
 
 struct gpu {
-    int index, registered, mig, links, link_kind[MAX_LINKS];
+    int index, registered, mig, links, link_kind[MAX_LINKS], link_up[MAX_LINKS];
     unsigned minor, brand, arch, cores;
     int major, minor_cc;
     unsigned long long total, reserved;
@@ -132,7 +132,8 @@ static void set(struct gpu *gpu, const char *key, const char *value)
     else if (!strcmp(key, "cc"))
         sscanf(value, "%d.%d", &gpu->major, &gpu->minor_cc);
     else if (!strcmp(key, "link") &&
-             sscanf(value, "%d,%31s", &gpu->link_kind[gpu->links], gpu->link_end[gpu->links]) == 2)
+             sscanf(value, "%d,%31[^,],%d", &gpu->link_kind[gpu->links],
+                    gpu->link_end[gpu->links], &gpu->link_up[gpu->links]) == 3)
         gpu->links++;
     else
         abort();
@@ -285,7 +286,7 @@ int nvmlDeviceGetNvLinkState(device gpu, unsigned link, unsigned *into)
         return NOT_SUPPORTED;
     if ((int)link >= gpu->links)
         return INVALID_ARGUMENT;
-    *into = strcmp(gpu->link_end[link], "down") != 0;
+    *into = (unsigned)gpu->link_up[link];
     return SUCCESS;
 }
 
