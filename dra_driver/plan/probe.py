@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from enum import StrEnum
 from typing import Any
 
@@ -58,7 +59,7 @@ def probe_body(feature: Feature, *, driver: str, node: str) -> dict[str, Any]:
             "driver": driver,
             "nodeName": node,
             "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-            "devices": [_DEVICES[feature]],
+            "devices": [deepcopy(_DEVICES[feature])],
         },
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,6 +92,7 @@ class Objects:
         }
 
     def create(self, target: Target, body: Object, profile: ApiProfile, query: Query) -> Object:
+        body = deepcopy(body)
         admit(target.resource.plural, body, profile)
         stored = self._store.create(
             target.resource.plural, target.namespace, body, dry_run=query.get("dryRun") == "All"
