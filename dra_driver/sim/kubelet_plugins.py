@@ -58,7 +58,7 @@ class Plugins:
                 if each.connected:
                     self._gone_s.pop(each.details.driver, None)
                 elif each.lost_s is not None:
-                    self._gone_s.setdefault(each.details.driver, each.lost_s)
+                    self._note_loss(each.details.driver, each.lost_s)
             living = {each.details.driver for each in self._endpoints if each.connected}
             return {driver: at_s for driver, at_s in self._gone_s.items() if driver not in living}
 
@@ -152,8 +152,12 @@ class Plugins:
         with self._lock:
             self._endpoints.remove(endpoint)
             if now_s is not None and (endpoint.connected or endpoint.lost_s is not None):
-                self._gone_s.setdefault(endpoint.details.driver, endpoint.lost_s or now_s)
+                self._note_loss(endpoint.details.driver, endpoint.lost_s or now_s)
         endpoint.close()
+
+    def _note_loss(self, driver: str, at_s: float) -> None:
+        # The newest counts: a connection may have come and gone between two looks.
+        self._gone_s[driver] = max(at_s, self._gone_s.get(driver, at_s))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

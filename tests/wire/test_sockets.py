@@ -155,6 +155,14 @@ def test_dead_socket_is_cleared_when_its_lock_file_is_lost(root: Path) -> None:
         assert not dead.exists()
 
 
+def test_live_socket_stays_when_its_lock_file_is_lost(root: Path) -> None:
+    with running(root, pod_uid=OTHER_POD) as other:
+        other.paths.lock.unlink()
+        with running(root, pod_uid=POD):
+            assert get_info(other.paths.registration)
+        assert get_info(other.paths.registration)
+
+
 def test_foreign_files_and_sockets_stay_when_they_only_look_alike(root: Path) -> None:
     registry = root / "plugins_registry"
     registry.mkdir()
