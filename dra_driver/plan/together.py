@@ -1,9 +1,9 @@
 """Whether the devices of one claim can stand together.
 
 A container that uses a request gets all devices of that request. It can be a client of one MPS
-server only, as the folder of its socket is one variable of the process; so a request gives at most
-one MPS share. Shares of several requests are fine as long as each container names one request:
-which one does is not told to a driver.
+server only, as the folder of its socket is one variable of the process, and through it no other
+GPU; so a request gives one MPS share or none. Shares of several requests are fine as long as each
+container names one request: which one does is not told to a driver.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from itertools import combinations
 
 from dra_driver.errors import ClaimRejected, Reason
 from dra_driver.model.claim import Claim
+from dra_driver.model.record import Use
 from dra_driver.model.share import Sharing
 from dra_driver.plan.decisions import Decision
 from dra_driver.plan.overlap import clash
@@ -37,25 +38,28 @@ def check_together(claim: Claim, decisions: Sequence[Decision], *, driver: str) 
 
 
 def _check_requests(claim: Claim, first: Decision, second: Decision, driver: str) -> None:
-    one, other = first.share, second.share
-    if one is None or other is None:
-        return
     if first.result.main_request != second.result.main_request:
+        return
+    if Use.MONITOR in (first.use.use, second.use.use):
         return
     where = (
         f"claim {claim.ref}, request {first.result.main_request}: its containers would get two "
-        f"shares at once, {first.result.device} and {second.result.device}"
+        f"devices at once, {first.result.device} and {second.result.device}"
     )
     apart = f"constraints: [{{distinctAttribute: {driver}/uuid}}]"
-    if Sharing.MPS in (one.sharing, other.sharing):
+    if Sharing.MPS in (_sharing(first), _sharing(second)):
         raise ClaimRejected(
             Reason.NOT_SUPPORTED,
-            f"{where}, but a container can use one MPS share: write one request with count 1 for "
-            f"each container (with {apart} where they have to be on different GPUs), or ask for "
-            f"whole GPUs",
+            f"{where}, but a container can use one MPS share and no GPU beside it: write one "
+            f"request with count 1 for each container (with {apart} where they have to be on "
+            "different GPUs), or ask for whole GPUs",
         )
-    if one.gpu == other.gpu:
+    if first.use.gpu == second.use.gpu:
         raise ClaimRejected(
             Reason.NOT_SUPPORTED,
-            f"{where}, both of GPU {one.gpu}: write {apart} into the claim, or count 1",
+            f"{where}, both of GPU {first.use.gpu}: write {apart} into the claim, or count 1",
         )
+
+
+def _sharing(decision: Decision) -> Sharing | None:
+    return decision.share.sharing if decision.share is not None else None

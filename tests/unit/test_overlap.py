@@ -115,6 +115,7 @@ def test_conflict_names_the_holder_when_two_uses_exclude_each_other(
         (held(EXCLUSIVE), held(EXCLUSIVE, gpu=uuid(1))),
         (held(setting="TimeSlicing"), held(gpu=uuid(1))),
         (held(setting=""), held()),
+        (held(compute_percent=90), held(gpu=uuid(1))),
     ],
 )
 def test_conflict_is_none_when_both_can_stand_beside_each_other(

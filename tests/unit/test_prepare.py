@@ -18,6 +18,8 @@ from tests.builders import (
     NODE,
     claim_json,
     claim_uid,
+    gpu,
+    inventory,
     ref,
     share_result,
     uuid,
@@ -32,6 +34,7 @@ from tests.unit.planning import (
     parsed,
     plan,
     request,
+    share_claim,
     shares,
     slot,
     whole_result,
@@ -167,9 +170,9 @@ def test_plan_prepare_rejects_when_one_request_gives_two_mps_shares(
     error = refusal(two_shares(*names, gpus=gpus))
     assert isinstance(error, ClaimRejected)
     assert str(error) == (
-        "claim team-a/claim-1, request gpu: its containers would get two shares at once, "
-        f"{device(gpus[0])} and {device(gpus[1])}, but a container can use one MPS share: write "
-        "one request with count 1 for each container (with constraints: [{distinctAttribute: "
+        "claim team-a/claim-1, request gpu: its containers would get two devices at once, "
+        f"{device(gpus[0])} and {device(gpus[1])}, but a container can use one MPS share and no GPU "
+        "beside it: write one request with count 1 for each container (with constraints: [{distinctAttribute: "
         "gpuslice.io/uuid}] where they have to be on different GPUs), or ask for whole GPUs"
     )
 
@@ -178,6 +181,37 @@ def test_plan_prepare_rejects_when_one_request_gives_two_mps_slots() -> None:
     results = [whole_result(device=slot(25, number)) for number in (0, 1)]
     error = refusal(claim_json(results=results, requests=[request()]))
     assert "a container can use one MPS share" in str(error)
+
+
+def test_plan_prepare_rejects_when_one_request_gives_an_mps_slot_and_a_whole_gpu() -> None:
+    results = [whole_result(device=slot(25)), whole_result(number=1)]
+    for order in (results, results[::-1]):
+        error = refusal(claim_json(results=order, requests=[request()]))
+        assert "one MPS share and no GPU beside it" in str(error)
+
+
+def test_plan_prepare_takes_a_view_beside_a_share_in_one_request() -> None:
+    monitor = whole_result(device=f"{device()}-monitor", adminAccess=True)
+    results = [share_result(device()), monitor]
+    assert len(plan(claim_json(results=results)).record.devices) == 2
+
+
+def test_plan_prepare_takes_a_whole_gpu_that_does_not_tell_its_memory() -> None:
+    node = inventory(gpu(0, memory_total_bytes=None))
+    made = plan(whole_claim(), node=node)
+    assert made.record.uses[0].memory_mib == 0
+    assert made.usable_mib == {}
+
+
+def test_plan_prepare_tells_containers_what_they_may_use() -> None:
+    def env(obj: dict[str, Any]) -> str:
+        spec = plan(obj).record.steps[-1]
+        assert isinstance(spec, WriteCdiSpec)
+        return spec.content
+
+    assert '"GPUSLICE_COMPUTE_PERCENT=25","GPUSLICE_MEMORY_MIB=6144"' in env(share_claim())
+    assert '"GPUSLICE_COMPUTE_PERCENT=100"' in env(share_claim(compute=None))
+    assert "GPUSLICE_COMPUTE_PERCENT" not in env(whole_claim(adminAccess=True))
 
 
 def test_plan_prepare_takes_time_sliced_shares_of_several_gpus_in_one_request() -> None:

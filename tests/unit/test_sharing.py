@@ -19,9 +19,7 @@ from tests.unit.planning import (
     only_share,
     parameters,
     plan,
-    request,
     share_claim,
-    slot,
 )
 
 WHO = "claim team-a/claim-1, request gpu"
@@ -272,28 +270,3 @@ def test_share_is_rejected_when_it_would_burst_where_that_is_not_allowed(changes
         "not allow (burstAllowed is false): write Guaranteed and name compute in capacity.requests"
     )
     assert only_share(plan(share_claim(), **changes)).compute_percent == 25
-
-
-def test_slot_is_a_share_of_the_size_in_its_name() -> None:
-    result = {"request": "gpu", "driver": "gpuslice.io", "pool": "node-a", "device": slot(25, 3)}
-    obj = claim_json(results=[result], requests=[request()], config=configured(maxCompute=20))
-    made = plan(obj)
-    assert only_share(made) == GpuShare(
-        id=f"{claim_uid(1)}-0",
-        gpu=uuid(0),
-        sharing=Sharing.MPS,
-        compute_percent=20,
-        memory_mib=USABLE_MIB // 4,
-    )
-    assert made.record.uses == (
-        GpuUse(
-            gpu=uuid(0),
-            use=Use.SLOT,
-            device=slot(25, 3),
-            compute_percent=25,
-            memory_mib=USABLE_MIB // 4,
-            setting="MPS",
-        ),
-    )
-    assert "a slot of GPU" in made.notes[0]
-    assert made.notes[0].endswith("qos Guaranteed, by claim config 0")
