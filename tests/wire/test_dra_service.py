@@ -2,22 +2,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from threading import Thread
 from threading import enumerate as enumerate_threads
 
-import grpc
 import pytest
 
 from dra_api.kubelet import dra_v1_pb2 as v1
 from dra_api.kubelet import dra_v1beta1_pb2 as v1beta1
 from dra_api.kubelet import dra_v1beta1_pb2_grpc as v1beta1_grpc
-from dra_driver.adapters.clock import SystemClock
 from dra_driver.errors import AdapterError, ClaimRejected, NotReady, Reason
-from dra_driver.kubelet.calls import Calls
 from dra_driver.model.claim import ClaimRef
 from tests.builders import ref
 from tests.fakes.operations import prepared
-from tests.fakes.recorder import FakeRecorder
 from tests.waiting import eventually
 from tests.wire.plugin import (
     TIMEOUT_S,
@@ -162,83 +157,6 @@ def test_unprepare_does_not_wait_when_a_prepare_of_another_claim_is_held(root: P
         assert not held.done()
         gate.open.set()
         held.result(timeout=TIMEOUT_S)
-
-
-def test_prepare_runs_to_its_end_when_the_kubelet_cancels(root: Path) -> None:
-    with running(root) as plugin, channel(plugin.paths.dra) as opened:
-        gate = plugin.operations.gate(GOOD.uid)
-        call = prepare_later(opened, GOOD)
-        assert gate.entered.wait(TIMEOUT_S)
-        call.cancel()
-        assert call.code() is grpc.StatusCode.CANCELLED
-        gate.open.set()
-        eventually(lambda: plugin.operations.finished, TIMEOUT_S, "the end of the prepare")
-        assert prepare(opened, ALSO_GOOD).claims[ALSO_GOOD.uid].error == ""
-
-
-def test_prepare_does_not_begin_when_the_kubelet_gave_up_while_it_was_queued(root: Path) -> None:
-    busy = [ref(number) for number in range(100, 132)]
-    with running(root) as plugin, channel(plugin.paths.dra) as opened:
-        gates = [plugin.operations.gate(each.uid) for each in busy]
-        calls = [prepare_later(opened, each) for each in busy]
-        eventually(lambda: len(plugin.operations.calls) == 32, TIMEOUT_S, "a full pool")
-        late = prepare_later(opened, GOOD, timeout_s=0.2)
-        assert late.exception(timeout=TIMEOUT_S) is not None
-        for gate in gates:
-            gate.open.set()
-        for call in calls:
-            call.result(timeout=TIMEOUT_S)
-        assert len(prepare(opened, BAD).claims) == 1
-        assert ("prepare", GOOD) not in plugin.operations.calls
-
-
-def test_prepare_waits_when_the_node_is_not_ready_yet(root: Path) -> None:
-    with running(root, ready=False) as plugin, channel(plugin.paths.dra) as opened:
-        call = prepare_later(opened, GOOD)
-        ready = Thread(target=plugin.late.set, args=(plugin.operations,))
-        assert not call.done()
-        ready.start()
-        assert call.result(timeout=TIMEOUT_S).claims[GOOD.uid].error == ""
-        ready.join()
-
-
-def test_prepare_says_that_the_driver_starts_when_it_is_not_ready_in_time(root: Path) -> None:
-    with running(root, ready=False) as plugin, channel(plugin.paths.dra) as opened:
-        # 3.2 s of the kubelet leave 0.2 s of ours.
-        said = prepare(opened, GOOD, timeout_s=3.2).claims[GOOD.uid].error
-        assert "still starting" in said
-        assert "team-a/claim-1" in said
-
-
-@pytest.mark.parametrize(
-    ("kubelet_s", "ours_s"),
-    [
-        (None, 42.0),
-        (45.0, 42.0),
-        (44.99, 41.99),
-        (120.0, 42.0),
-        (10.0, 7.0),
-        (3.0, 0.0),
-        (1.0, 0.0),
-    ],
-)
-def test_deadline_is_the_kubelets_at_most_45_s_less_3_s(
-    kubelet_s: float | None, ours_s: float
-) -> None:
-    class Clock(SystemClock):
-        def monotonic_s(self) -> float:
-            return 1000.0
-
-    calls = Calls(clock=Clock(), recorder=FakeRecorder())
-    assert calls.deadline(kubelet_s).at_s == pytest.approx(1000.0 + ours_s)
-
-
-def test_operations_get_the_deadline_of_their_call(root: Path) -> None:
-    with running(root) as plugin, channel(plugin.paths.dra) as opened:
-        now_s = SystemClock().monotonic_s()
-        prepare(opened, GOOD, timeout_s=20.0)
-        (deadline,) = plugin.operations.deadlines
-        assert deadline.at_s - now_s == pytest.approx(17.0, abs=1.0)
 
 
 def test_empty_call_answers_when_everything_else_waits(root: Path) -> None:
