@@ -1,8 +1,9 @@
 // etcd and Kubernetes components in one binary, for tests: the first argument names the component,
 // the others are its own. One binary links once what all of them share.
 //
-// A component is one entry in the table. After a change of the imports, and for a new Kubernetes
-// version, `hack/kubernetes-build --tidy VERSION` writes the version's go.mod and go.sum.
+// A component is one entry in the table, of a whole cluster in all.go. After a change of the
+// imports, and for a new Kubernetes version, `hack/kubernetes-build --tidy VERSION` writes the
+// version's go.mod and go.sum.
 package main
 
 import (

@@ -1,18 +1,42 @@
-"""Where the binary with etcd and the Kubernetes components comes from."""
+"""Where the binaries of etcd, the Kubernetes components and containerd come from."""
 
+import os
 import subprocess
 from pathlib import Path
 
 KUBERNETES_VERSION = "1.34.4"
-_BUILD = Path(__file__).parents[2] / "hack" / "kubernetes-build"
+_HACK = Path(__file__).parents[2] / "hack"
 
 
-def kubernetes_binary(version: str = KUBERNETES_VERSION) -> Path:
+def kubernetes_versions() -> tuple[str, ...]:
+    """Give the versions that can be built, oldest first."""
+    return tuple(sorted(path.name for path in (_HACK / "kubernetes").iterdir() if path.is_dir()))
+
+
+def kubernetes_binary(version: str = KUBERNETES_VERSION, *, whole_cluster: bool = False) -> Path:
     """Give the cached binary of that version; minutes when it has to be built first.
 
+    It holds etcd and kube-apiserver, and all other components too if asked for a whole cluster.
     Progress of a build goes to this process's standard error.
     """
+    flags = ["--all"] if whole_cluster else []
+    return _built("kubernetes-build", "--kubernetes", version, *flags)
+
+
+def containerd_folder() -> Path:
+    """Give the cached folder with containerd, its shim and ctr; minutes when it has to be built."""
+    return _built("containerd-build")
+
+
+def cache_folder() -> Path:
+    """Give the folder for what is built once, the same as the scripts of hack/ use."""
+    if folder := os.environ.get("GPUSLICE_CACHE_DIR"):
+        return Path(folder)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpuslice"
+
+
+def _built(script: str, *arguments: str) -> Path:
     done = subprocess.run(
-        [_BUILD, "--kubernetes", version], stdout=subprocess.PIPE, text=True, check=True
+        [_HACK / script, *arguments], stdout=subprocess.PIPE, text=True, check=True
     )
     return Path(done.stdout.strip())

@@ -4,51 +4,21 @@ Without a controller-manager nothing collects garbage, issues Leases, taints nod
 ``default`` ServiceAccount of a namespace.
 """
 
-import base64
-import secrets
 import shutil
 import urllib.request
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests.kube.build import KUBERNETES_VERSION, kubernetes_binary
 from tests.kube.client import ApiError, Client, Json, write_kubeconfig
+from tests.kube.flags import api_server_flags, etcd_flags
+from tests.kube.identities import write_identities
 from tests.kube.process import Server, free_port
+from tests.kube.profiles import DEFAULT, GATES, Profile
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
-    """What is switched on beyond the version's defaults: feature gates and API group versions."""
-
-    name: str
-    gates: tuple[str, ...] = ()
-    api_versions: tuple[str, ...] = ()
-
-    def flags(self) -> tuple[str, ...]:
-        gates = ",".join(f"{gate}=true" for gate in self.gates)
-        versions = ",".join(f"{version}=true" for version in self.api_versions)
-        return (
-            *((f"--feature-gates={gates}",) if gates else ()),
-            *((f"--runtime-config={versions}",) if versions else ()),
-        )
-
-
-DEFAULT = Profile(name="default")
-GATES = Profile(
-    name="gates",
-    gates=(
-        "DRAConsumableCapacity",
-        "DRADeviceBindingConditions",
-        "DRADeviceTaints",
-        "DRAExtendedResource",
-        "DRAPartitionableDevices",
-    ),
-    # 1.34's scheduler with DRADeviceTaints waits for DeviceTaintRule of this version.
-    api_versions=("resource.k8s.io/v1alpha3",),
-)
+__all__ = ["DEFAULT", "GATES", "ApiServer", "Profile"]
 
 
 class ApiServer:
@@ -71,7 +41,7 @@ class ApiServer:
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
-        _write_secrets(self.folder)
+        write_identities(self.folder)
         try:
             self._start_etcd()
             self._port = free_port()
@@ -166,38 +136,20 @@ class ApiServer:
             [
                 str(kubernetes_binary(self.version)),
                 "etcd",
-                f"--data-dir={self.folder / 'etcd'}",
-                f"--listen-client-urls={self._etcd_url}",
-                f"--advertise-client-urls={self._etcd_url}",
-                f"--listen-peer-urls={peer}",
-                f"--initial-advertise-peer-urls={peer}",
-                f"--initial-cluster=default={peer}",
-                "--unsafe-no-fsync",
-                "--log-level=warn",
+                *etcd_flags(self.folder / "etcd", url=self._etcd_url, peer_url=peer),
             ],
             log=self.folder / "etcd.log",
         )
         self._etcd.wait_until(self._etcd_problem, waiting_for=f"{self._etcd_url}/health")
 
     def _flags(self) -> tuple[str, ...]:
-        key = self.folder / "service-account.key"
-        return (
-            f"--etcd-servers={self._etcd_url}",
-            "--bind-address=127.0.0.1",
-            f"--secure-port={self._port}",
-            f"--cert-dir={self.folder / 'certs'}",
-            f"--token-auth-file={self.folder / 'tokens.csv'}",
-            "--authorization-mode=Node,RBAC",
-            "--enable-admission-plugins=NodeRestriction",
-            "--allow-privileged",
-            "--service-account-issuer=https://kubernetes.default.svc",
-            f"--service-account-key-file={key}",
-            f"--service-account-signing-key-file={key}",
-            "--service-cluster-ip-range=10.99.0.0/16",
-            # Endpoints may not name loopback; nobody reaches this server through its Service.
-            "--endpoint-reconciler-type=none",
-            "--advertise-address=127.0.0.1",
-            *self.profile.flags(),
+        return api_server_flags(
+            self.folder,
+            self.profile,
+            etcd_url=self._etcd_url,
+            address="127.0.0.1",
+            port=self._port,
+            service_range="10.99.0.0/16",
         )
 
     def _etcd_problem(self) -> str:
@@ -225,22 +177,3 @@ class ApiServer:
                 server.kill()
         self._api = self._etcd = None
         shutil.rmtree(self.folder / "etcd", ignore_errors=True)
-
-
-def _write_secrets(folder: Path) -> None:
-    token = secrets.token_hex(16)
-    (folder / "admin.token").write_text(token)
-    (folder / "tokens.csv").write_text(f'{token},admin,admin,"system:masters"\n')
-    (folder / "service-account.key").write_text(_ec_private_key_pem())
-
-
-def _ec_private_key_pem() -> str:
-    """Make a key on the curve P-256 as RFC 5915 writes it, without the optional public part."""
-    scalar = secrets.randbelow(1 << 255).to_bytes(32, "big")
-    curve = bytes.fromhex("a00a06082a8648ce3d030107")
-    der = bytes.fromhex("30310201010420") + scalar + curve
-    return (
-        "-----BEGIN EC PRIVATE KEY-----\n"
-        f"{base64.b64encode(der).decode()}\n"
-        "-----END EC PRIVATE KEY-----\n"
-    )
