@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from threading import Event
 from time import monotonic
 from typing import TypeVar
@@ -26,3 +27,8 @@ def eventually(predicate: Callable[[], T], timeout_s: float, what: str) -> T:
         if monotonic() >= end_s:
             raise AssertionError(f"not within {timeout_s} s: {what}")
         never.wait(_POLL_S)
+
+
+def descriptors() -> int:
+    """How many files this process has open."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())

@@ -49,6 +49,7 @@ _OPTIONAL_NODES = ("nvidia-uvm-tools", "nvidia-modeset")
 _IMAGE_LIBRARY_FOLDER = PurePosixPath("/usr/local/nvidia/lib64")
 """NVIDIA's base images look here; other images look in the driver's own folder."""
 
+_BY_PATH = "/by-path/pci-"
 _HOOK = "usr/bin/nvidia-cdi-hook"
 
 _Identity = tuple[str, int, int, int]
@@ -97,10 +98,7 @@ class NvidiaDriverFiles:
         node = f"nvidia{gpu.minor}"
         for name in (gpu.uuid, str(gpu.index)):
             found = devices.get(name)
-            # Index and minor change across reboots: an old spec may name another board's node.
-            if found is not None and any(
-                each.path == f"/dev/{node}" for each in found.device_nodes
-            ):
+            if found is not None and _is_of(found, gpu):
                 return found
         own = self._node(node)
         return Edits(device_nodes=(own,)) if own is not None else None
@@ -214,6 +212,14 @@ class NvidiaDriverFiles:
         if path.is_relative_to(self._host_root):
             return str(PurePosixPath("/") / path.relative_to(self._host_root))
         return str(path)
+
+
+def _is_of(edits: Edits, gpu: GpuFacts) -> bool:
+    """Whether a toolkit's device is this board now: index and minor change across reboots."""
+    if all(node.path != f"/dev/nvidia{gpu.minor}" for node in edits.device_nodes):
+        return False
+    links = [arg for hook in edits.hooks for arg in hook.args if _BY_PATH in arg]
+    return gpu.pci_bus_id is None or all(f"{_BY_PATH}{gpu.pci_bus_id}" in link for link in links)
 
 
 def _identity(path: Path) -> _Identity | None:

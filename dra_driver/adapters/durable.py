@@ -30,6 +30,7 @@ _WAY_OUT = {
     errno.EROFS: "mount it read-write into the plugin's container",
     errno.EACCES: "let the plugin write there",
     errno.EPERM: "let the plugin write there",
+    errno.EEXIST: "a file stands where a folder is needed: remove it or name another folder",
     errno.ENOTDIR: "a file stands where a folder is needed: remove it or name another folder",
     errno.EMFILE: "raise the open files limit of the process",
 }

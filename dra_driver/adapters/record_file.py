@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event, Lock
 from typing import assert_never
+from uuid import uuid4
 
 from dra_driver import log
 from dra_driver.adapters.durable import DurableFolder
@@ -33,8 +34,8 @@ _LONGEST_REASON = 200
 _Identity = tuple[int, int, int]
 """Inode, modification time and size: every write makes a new file."""
 
-_Count = tuple[int, int]
-"""Inode of the lock file, and the number in it."""
+_Count = tuple[int, str]
+"""What the lock file says: a number, and a name that no other lock file ever had."""
 
 
 class RecordFiles:
@@ -51,7 +52,7 @@ class RecordFiles:
         self._folder = DurableFolder(state_dir / "claims", setting=_SETTING, mode=0o600)
         self._lock_file = state_dir / "journal.lock"
         self._mutex = Lock()
-        self._count = (0, 0)
+        self._count: _Count = (0, "")
         self._view: _Count | None = None
         self._records: dict[str, Record] = {}
         self._unreadable: dict[str, str] = {}
@@ -104,17 +105,16 @@ class RecordFiles:
     def _change(self, descriptor: int) -> Iterator[None]:
         # Raised first: a process that dies in the middle leaves others to look, not to trust.
         self._view = None
-        file, number = self._count
+        number, name = self._count
+        self._count = (number + 1, name)
         with self._folder.reported("count a change beside"):
-            os.pwrite(descriptor, f"{number + 1:020d}\n".encode(), 0)
-        self._count = (file, number + 1)
+            os.pwrite(descriptor, f"{number + 1:020d} {name}\n".encode(), 0)
         yield
         self._view = self._count
 
     def _refresh(self, descriptor: int) -> None:
         with self._folder.reported("read the counter beside"):
-            text = os.pread(descriptor, 32, 0).strip()
-            self._count = (os.fstat(descriptor).st_ino, int(text) if text.isdigit() else 0)
+            self._count = _parsed(os.pread(descriptor, 64, 0))
         if self._count == self._view:
             return
         if self._view is None:
@@ -201,7 +201,7 @@ class RecordFiles:
         give_up_s = self._clock.monotonic_s() + _LOCK_WAIT_S
         pause = Event()
         while True:
-            with suppress(BlockingIOError), self._folder.reported("lock the journal of"):
+            with self._folder.reported("lock the journal of"), suppress(BlockingIOError):
                 return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if self._clock.monotonic_s() >= give_up_s:
                 raise AdapterError(
@@ -230,6 +230,11 @@ class _Transaction:
     def delete(self, uid: str) -> None:
         self.changed = True
         self._files.delete(self._descriptor, uid)
+
+
+def _parsed(text: bytes) -> _Count:
+    number, _, name = text.decode("ascii", "replace").strip().partition(" ")
+    return (int(number), name) if number.isdecimal() and name else (0, uuid4().hex)
 
 
 def _identity(path: Path) -> _Identity:

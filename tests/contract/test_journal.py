@@ -97,7 +97,8 @@ def test_journal_deletes_nothing_without_error_when_there_is_none(setup: Setup) 
 
 def test_journal_view_stays_as_it_was_when_kept_after_the_transaction(setup: Setup) -> None:
     setup.put(record(1))
-    kept = setup.records()
+    with setup.journal.transaction() as journal:
+        kept = journal.records()
     setup.put(replace(record(1), boot_id="another"))
     assert kept[claim_uid(1)] == record(1)
 

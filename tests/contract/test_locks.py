@@ -23,9 +23,10 @@ A, B = uuid(0), uuid(1)
 
 
 @pytest.fixture(params=["fake", "files"])
-def locks(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Locks:
-    monkeypatch.setattr(locks_module, "_PATIENCE_S", 0.1)
-    return FakeLocks(clock=CLOCK) if request.param == "fake" else FileLocks(tmp_path, clock=CLOCK)
+def locks(request: pytest.FixtureRequest, tmp_path: Path) -> Locks:
+    if request.param == "fake":
+        return FakeLocks(clock=CLOCK)
+    return FileLocks(tmp_path, clock=CLOCK, patience_s=0.1)
 
 
 @pytest.fixture
