@@ -65,28 +65,8 @@ def plan_prepare(
     )
     decisions = decide(claim, terms)
     check_together(claim, decisions, driver=options.driver)
-    steps: tuple[Step, ...] = tuple(step for each in decisions for step in each.steps)
-    devices: tuple[PreparedDevice, ...] = ()
-    if decisions:
-        spec = claim_spec(
-            driver=options.driver,
-            claim_uid=claim.ref.uid,
-            entries=tuple(each.entry for each in decisions),
-            driver_edits=driver_edits,
-        )
-        # Last, so that no container can start before what its spec promises is there.
-        steps = (*steps, spec.step)
-        devices = tuple(map(_device, claim.results, spec.cdi_ids))
-    record = Record(
-        claim=claim.ref,
-        state=RecordState.RESERVED,
-        boot_id=options.boot_id,
-        uses=tuple(each.use for each in decisions),
-        steps=steps,
-        devices=devices,
-    )
     return PreparePlan(
-        record=record,
+        record=_record(claim, decisions, options=options, driver_edits=driver_edits),
         warnings=tuple(text for each in decisions for text in each.warnings),
         notes=tuple(each.note for each in decisions),
         usable_mib=_usable(decisions),
@@ -112,6 +92,35 @@ def plan_unprepare(record: Record, others: Mapping[str, Record]) -> tuple[Step, 
     return (
         *specs,
         *(step for step in rest if not (isinstance(step, SetTimeSlice) and step.gpu in needed)),
+    )
+
+
+def _record(
+    claim: Claim,
+    decisions: tuple[Decision, ...],
+    *,
+    options: PrepareOptions,
+    driver_edits: DriverEdits,
+) -> Record:
+    steps: tuple[Step, ...] = tuple(step for each in decisions for step in each.steps)
+    devices: tuple[PreparedDevice, ...] = ()
+    if decisions:
+        spec = claim_spec(
+            driver=options.driver,
+            claim_uid=claim.ref.uid,
+            entries=tuple(each.entry for each in decisions),
+            driver_edits=driver_edits,
+        )
+        # Last, so that no container can start before what its spec promises is there.
+        steps = (*steps, spec.step)
+        devices = tuple(map(_device, claim.results, spec.cdi_ids))
+    return Record(
+        claim=claim.ref,
+        state=RecordState.RESERVED,
+        boot_id=options.boot_id,
+        uses=tuple(each.use for each in decisions),
+        steps=steps,
+        devices=devices,
     )
 
 

@@ -178,6 +178,10 @@ def test_parse_claim_reads_extended_resource_claims() -> None:
             "consumedCapacity[memory]: true is not supported",
         ),
         (
+            {"results": [share_result("d") | {"consumedCapacity": {"memory": 1.5}}]},
+            "consumedCapacity[memory]: 1.5 is not supported",
+        ),
+        (
             {"results": [share_result("d") | {"consumedCapacity": {"memory": "-1"}}]},
             'consumedCapacity[memory]: "-1" is not supported',
         ),

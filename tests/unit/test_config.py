@@ -56,6 +56,11 @@ def test_decode_gives_every_field_when_all_are_said() -> None:
     assert decode(values, path="x") == GpuConfig(time_slice=TimeSlice.LONG, restore_from="op-1")
 
 
+def test_decode_takes_the_smallest_values() -> None:
+    assert decode(parameters(maxCompute=1), path="x") == SliceConfig(max_compute_percent=1)
+    assert decode(parameters("GpuConfig", restoreFrom="1"), path="x") == GpuConfig(restore_from="1")
+
+
 @pytest.mark.parametrize(
     ("memory", "mib"),
     [
