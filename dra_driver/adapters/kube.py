@@ -114,7 +114,7 @@ def _transport(kubeconfig: Path | None) -> Transport:
     return Transport(
         configuration.host,
         pool=ApiClient(configuration).rest_client.pool_manager,
-        credentials=_Credentials(configuration),
+        credentials=_Credentials(configuration, kubeconfig),
         user_agent=f"gpuslice/{__version__}",
     )
 
@@ -147,25 +147,32 @@ def _configuration(kubeconfig: Path | None) -> Any:
 
 
 class _Credentials:
-    """Headers of the client's configuration, which reads a rotated token file again by itself."""
+    """Headers of the client's configuration, which reads the token of a pod again by itself."""
 
-    def __init__(self, configuration: Any) -> None:
+    def __init__(self, configuration: Any, kubeconfig: Path | None) -> None:
         self._configuration = configuration
+        self._kubeconfig = kubeconfig
 
-    def __call__(self) -> Mapping[str, str]:
+    def headers(self) -> Mapping[str, str]:
         from kubernetes.config import ConfigException  # noqa: PLC0415
 
         try:
             settings = self._configuration.auth_settings().values()
         except (ConfigException, OSError) as error:
-            raise AdapterError(
-                f"cannot read the credentials for the API server: {error}"
-            ) from error
+            text = f"cannot read the credentials for the API server: {error}"
+            raise AdapterError(text) from error
         return {
             str(setting["key"]): str(setting["value"]).strip()
             for setting in settings
             if setting["in"] == "header" and setting["value"]
         }
+
+    def renew(self) -> None:
+        try:
+            self._configuration = _configuration(self._kubeconfig)
+        except SettingsError as error:
+            # It was usable at the start, so somebody is at work on it just now.
+            raise AdapterError(str(error)) from error
 
 
 def _is_loopback(url: str) -> bool:

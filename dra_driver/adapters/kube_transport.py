@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
 import urllib3
@@ -16,6 +16,7 @@ from dra_driver.errors import AdapterError
 from dra_driver.ports import Json
 
 _FIRST_ERROR = 400
+_UNAUTHORIZED = 401
 CONNECT_TIMEOUT_S = 3.0
 ANSWER_TIMEOUT_S = 10.0
 _WATCH_GRACE_S = 10.0
@@ -26,13 +27,23 @@ def object_path(root: str, *parts: str) -> str:
     return "/".join((root, *(quote(part, safe="") for part in parts)))
 
 
+class Credentials(Protocol):
+    """Headers that identify the driver."""
+
+    def headers(self) -> Mapping[str, str]: ...
+
+    def renew(self) -> None:
+        """Read them again where they come from: the server did not accept them."""
+        ...
+
+
 class Transport:
     """Thread-safe.
 
     Args:
         server: base URL.
         pool: connections, with TLS and proxies set up.
-        credentials: headers that identify the driver, asked for at every request, as tokens rotate.
+        credentials: asked for at every request, as tokens rotate.
         user_agent: of the driver.
     """
 
@@ -41,7 +52,7 @@ class Transport:
         server: str,
         *,
         pool: urllib3.PoolManager,
-        credentials: Callable[[], Mapping[str, str]],
+        credentials: Credentials,
         user_agent: str,
     ) -> None:
         self.server = server.rstrip("/")
@@ -81,6 +92,10 @@ class Transport:
             total=timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S), read=timeout_s
         )
         response = self._open(method, path, query, body, what=what, timeout=timeout)
+        if response.status == _UNAUTHORIZED:
+            response.drain_conn()
+            self._credentials.renew()
+            response = self._open(method, path, query, body, what=what, timeout=timeout)
         return _parse(_read(response, what=what, name=name), what=what, kind=kind)
 
     def watch(self, path: str, *, what: str, query: Mapping[str, str], timeout_s: float) -> Stream:
@@ -118,7 +133,7 @@ class Transport:
                 method,
                 url,
                 body=None if body is None else json.dumps(body).encode(),
-                headers={**headers, **self._credentials()},
+                headers={**headers, **self._credentials.headers()},
                 timeout=timeout,
                 # Retries are the caller's, who knows how much time there is.
                 retries=False,

@@ -18,6 +18,7 @@ class Fault:
         status: answers with this HTTP status.
         reason: of the Status object.
         retry_after_s: sends Retry-After.
+        raw: the body of that answer, instead of a Status object.
         reset: closes the connection without an answer.
         gates: serves the request as a server with these feature gates would; dry runs are spared,
             so that the server seems to keep what it then drops.
@@ -30,6 +31,7 @@ class Fault:
     status: int = 0
     reason: str = "InternalError"
     retry_after_s: int | None = None
+    raw: bytes = b""
     reset: bool = False
     gates: frozenset[str] | None = None
 

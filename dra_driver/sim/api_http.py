@@ -30,6 +30,7 @@ class Request:
         at_s: monotonic.
         verb: get, list, watch, create, update, delete, deletecollection.
         resource: plural name, or the path's first part ("version").
+        authorization: the header.
         status: 0 where the connection was closed without an answer, or is open still.
     """
 
@@ -39,6 +40,7 @@ class Request:
     path: str
     query: tuple[tuple[str, str], ...]
     body: Any = None
+    authorization: str = ""
     status: int = 0
 
     @property
@@ -117,6 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
             path=url.path,
             query=tuple(sorted(query.items())),
             body=json.loads(text) if text else None,
+            authorization=self.headers.get("Authorization", ""),
         )
         fault = self.server.faults.take(self._request.verb, resource, dry_run=self._request.dry_run)
         if fault is not None and self._harmed(fault):
@@ -141,7 +144,8 @@ class _Handler(BaseHTTPRequestHandler):
             return True
         if fault.status:
             error = StatusError(fault.status, fault.reason, "injected by a fault")
-            self._answer(fault.status, _status_body(error), retry_after_s=fault.retry_after_s)
+            text = fault.raw or json.dumps(_status_body(error)).encode()
+            self._answer_text(fault.status, text, retry_after_s=fault.retry_after_s)
         return bool(fault.status)
 
     def _answer_verb(self, target: Target | None, query: dict[str, str], profile: Any) -> None:
@@ -191,10 +195,12 @@ class _Handler(BaseHTTPRequestHandler):
         line = json.dumps(event).encode() + b"\n"
         self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
 
-    def _answer(self, status: int, body: Object, *, retry_after_s: int | None = None) -> None:
+    def _answer(self, status: int, body: Object) -> None:
+        self._answer_text(status, json.dumps(body).encode())
+
+    def _answer_text(self, status: int, text: bytes, *, retry_after_s: int | None = None) -> None:
         # Logged first: who has the answer finds the request in the log.
         self._log(status)
-        text = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text)))

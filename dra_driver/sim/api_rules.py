@@ -119,7 +119,7 @@ def _attribute_problems(value: Object) -> Iterator[str]:
         yield f"Invalid value: must be a {kind}"
     elif isinstance(content, str) and len(content.encode()) > _TEXT_MAX_BYTES:
         yield f"Too long: may not be more than {_TEXT_MAX_BYTES} bytes"
-    elif kind == "version" and not _SEMVER.match(content):
+    elif kind == "version" and not _SEMVER.match(str(content)):
         yield f"Invalid value: {content!r}: must be a string compatible with semver.org spec 2.0.0"
 
 
