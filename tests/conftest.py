@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    """A kubelet's root folder; short, because paths of sockets have to be."""
+    folder = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
