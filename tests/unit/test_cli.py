@@ -138,14 +138,16 @@ def test_inventory_ends_with_1_when_the_driver_is_not_loaded(run: Run, tmp_path:
     assert len(ended.err.splitlines()) == 1
 
 
-def test_cli_ends_with_1_when_its_output_cannot_be_written() -> None:
+@pytest.mark.parametrize("command", ["version", "inventory"])
+def test_cli_ends_with_1_when_its_output_cannot_be_written(command: str) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         ended = subprocess.run(
             [
                 sys.executable,
                 "-c",
                 "import sys; from dra_driver.cli import main; sys.exit(main())",
-                "version",
+                command,
+                *(["--simulate", "mixed"] if command == "inventory" else []),
             ],
             stdout=full,
             stderr=subprocess.PIPE,
