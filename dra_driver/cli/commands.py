@@ -49,7 +49,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = typer.main.get_command(app)
     try:
         status = command.main(given, prog_name="gpuslice", standalone_mode=False)
-        sys.stdout.flush()
     except typer.Abort:
         return EXIT_INTERRUPTED
     except typer.TyperException as error:
