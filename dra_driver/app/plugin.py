@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from dra_driver import __version__, log
 from dra_driver.adapters.clock import SystemClock
 from dra_driver.app.hardware import Hardware, open_hardware
-from dra_driver.app.node import Node, build_node
+from dra_driver.app.node import Node, NodeBuilder
 from dra_driver.app.options import publish_options
 from dra_driver.app.signals import StopSignals
 from dra_driver.errors import AdapterError, FatalError
@@ -80,13 +80,9 @@ class Plugin:
         self, hardware: Hardware, recorder: Recorder, loops: LoopGuard, paths: SocketPaths
     ) -> None:
         with ExitStack() as owned:
-            node = build_node(
-                self._settings,
-                hardware=hardware,
-                clock=self._clock,
-                recorder=recorder,
-                health=self._health,
-            )
+            node = NodeBuilder(
+                settings=self._settings, hardware=hardware, clock=self._clock, recorder=recorder
+            ).build(self._health)
             owned.callback(node.close)
             self._recover(node, hardware)
             self._operations.set(node.state)
