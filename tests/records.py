@@ -38,6 +38,7 @@ def record(
     on: int = 0,
     state: RecordState = RecordState.PREPARED,
     boot_id: str = BOOT,
+    setting: str = "MPS",
 ) -> Record:
     """What `plan` makes of `claim` with the same arguments."""
     reference, facts, name = ref(number), gpu(on), gpu_device(gpu(on).uuid)
@@ -60,7 +61,7 @@ def record(
         share_id=share_id,
         compute_percent=25 if shared else 100,
         memory_mib=6144,
-        setting="MPS" if shared else "",
+        setting=setting if shared else "",
     )
     device = PreparedDevice(
         requests=(kind,), pool=NODE, device=name, cdi_ids=spec.cdi_ids[0], share_id=share_id
@@ -75,7 +76,7 @@ def record(
     )
 
 
-def plan(body: Mapping[str, Any], wanted: ClaimRef) -> PreparePlan:
+def plan(body: Mapping[str, Any], wanted: ClaimRef, *, setting: str = "MPS") -> PreparePlan:
     """Plan a claim that `claim` made, in the boot of `tests.builders`."""
     if body["metadata"]["uid"] != wanted.uid:
         raise ClaimRejected(Reason.CLAIM_REPLACED, f"claim {wanted} was replaced")
@@ -85,7 +86,9 @@ def plan(body: Mapping[str, Any], wanted: ClaimRef) -> PreparePlan:
     number = int(wanted.uid.partition("-")[0], 16)
     names = [gpu_device(gpu(on).uuid) for on in range(8)]
     on = names.index(results[0]["device"])
-    planned = record(number, kind=results[0]["request"], on=on, state=RecordState.RESERVED)
+    planned = record(
+        number, kind=results[0]["request"], on=on, state=RecordState.RESERVED, setting=setting
+    )
     return PreparePlan(record=planned)
 
 

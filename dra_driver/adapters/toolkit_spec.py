@@ -5,8 +5,7 @@ driver release, so where it is installed its word is better than ours. Left out 
 
 - MPS: a tenant must reach the daemon of its own GPU, never a node-wide one, and needs no tools;
 - numbers of device nodes: the runtime reads them from the host when a container starts, and the
-  spec may be older than the last load of the driver;
-- the variable NVIDIA_VISIBLE_DEVICES, which every claim's spec sets itself.
+  spec may be older than the last load of the driver.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ FILE_NAMES = ("nvidia.yaml", "nvidia.json", "nvidia.com-gpu.yaml", "nvidia.com-g
 _KIND = "nvidia.com/gpu"
 _MPS_FOLDER = PurePosixPath("/tmp/nvidia-mps")  # noqa: S108 - NVIDIA's default, not a file of ours
 _MPS_PREFIX = "nvidia-cuda-mps-"
-_OWN_VARIABLE = "NVIDIA_VISIBLE_DEVICES="
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -72,9 +70,7 @@ def parse_toolkit_spec(path: Path, text: str) -> ToolkitSpec | None:
 def _edits(body: Mapping[str, Any]) -> Edits:
     mounts = (_mount(mount) for mount in body.get("mounts") or ())
     return Edits(
-        env=tuple(
-            entry for entry in body.get("env") or () if not str(entry).startswith(_OWN_VARIABLE)
-        ),
+        env=tuple(body.get("env") or ()),
         device_nodes=tuple(_node(node) for node in body.get("deviceNodes") or ()),
         mounts=tuple(mount for mount in mounts if not _is_mps(mount)),
         hooks=tuple(_hook(hook) for hook in body.get("hooks") or ()),

@@ -1,79 +1,73 @@
-"""Nothing grows: thousands of claims come and go through the real process."""
+"""Many cycles: nothing grows, and a reader never sees half a file."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
+from random import Random
 
-from dra_driver.model.claim import ClaimRef
-from dra_driver.sim.kubelet_endpoint import Endpoint
-from dra_driver.sim.kubelet_values import KubeletError, Manners
-from tests import builders
-from tests.component.node_rig import TIMES, NodeRig, node_rig, simulation
+import psutil
+
+from dra_driver.adapters.durable import DurableFolder
+from tests.builders import ref
+from tests.component.node_folder import NodeFolder, soon
+from tests.waiting import descriptors
 
 CYCLES = 2000
-WARM_UP = 400
-WORKERS = 8
-CANCELLED_EVERY = 10
-MIB = 1 << 20
 
 
-def test_plugin_stays_flat_over_two_thousand_claims(root: Path) -> None:
-    with node_rig(root, simulation=simulation()) as rig, rig.plugin() as plugin:
-        rig.wait_ready()
-        details = rig.kubelet.endpoint(builders.DRIVER).details
-        patient = Endpoint(details, times=TIMES, manners=Manners())
-        hasty = Endpoint(details, times=TIMES, manners=Manners(cancel_after_s=0.002))
-        claims = _claims(rig, WORKERS * 2)
-        slices, writes = rig.slices(), _slice_writes(rig)
-        _churn(claims, patient, hasty, cycles=WARM_UP)
-        threads, descriptors, resident = plugin.usage()
-        _churn(claims, patient, hasty, cycles=CYCLES)
-        after = plugin.usage()
-        patient.close()
-        hasty.close()
-        assert after[0] <= threads + 2
-        assert after[1] <= descriptors + 2
-        assert after[2] <= resident + 6 * MIB
-        assert rig.specs() == []
-        assert list((rig.state / "claims").iterdir()) == []
-        assert (rig.slices(), _slice_writes(rig)) == (slices, writes)
-        assert "Traceback" not in plugin.log
+def test_cycles_leave_files_descriptors_threads_and_memory_as_they_were(tmp_path: Path) -> None:
+    node = NodeFolder(tmp_path)
 
-
-def _claims(rig: NodeRig, count: int) -> tuple[ClaimRef, ...]:
-    """Claims that all fit on the node together: two GPUs of 100 %."""
-    gpus = rig.gpus()
-    return tuple(
-        rig.allocate(
-            number,
-            [builders.share_result(gpus[number % 2], share=number + 1, compute=5, memory="1Gi")],
-        ).ref
-        for number in range(count)
-    )
-
-
-def _churn(
-    claims: tuple[ClaimRef, ...], patient: Endpoint, hasty: Endpoint, *, cycles: int
-) -> None:
     def cycle(number: int) -> None:
-        ref = claims[number % len(claims)]
-        if number % CANCELLED_EVERY == 0:
-            with suppress(KubeletError):
-                hasty.prepare((ref,))
-        prepared = patient.prepare((ref,))[ref.uid]
-        assert not isinstance(prepared, str), prepared
-        assert patient.unprepare((ref,))[ref.uid] == ""
+        node.state.prepare(ref(number), soon())
+        node.state.unprepare(ref(number), soon())
 
-    # Each worker keeps to its own claims, as the kubelet does: one call of a claim at a time.
-    def work(worker: int) -> None:
-        for number in range(worker, cycles, len(claims)):
+    def cycles(number: int) -> None:
+        for _ in range(CYCLES // 8):
             cycle(number)
 
-    with ThreadPoolExecutor(WORKERS) as pool:
-        list(pool.map(work, range(len(claims))))
+    for number in range(1, 9):
+        cycle(number)
+    process = psutil.Process()
+    before = descriptors(), threading.active_count(), sorted(tmp_path.rglob("*"))
+    memory_bytes = process.memory_info().rss
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(cycles, range(1, 9)))
+    node.check()
+    assert node.leftovers() == []
+    assert (descriptors(), threading.active_count(), sorted(tmp_path.rglob("*"))) == before
+    assert process.memory_info().rss - memory_bytes < 8 << 20
 
 
-def _slice_writes(rig: NodeRig) -> dict[tuple[str, str], int]:
-    return {what: count for what, count in rig.api.writes().items() if what[1] == "resourceslices"}
+def test_readers_never_see_half_a_file_while_writers_are_killed(tmp_path: Path) -> None:
+    dice = Random(1)
+    read = 0
+    for _ in range(6):
+        command = [sys.executable, "-m", "tests.component.child", str(tmp_path), "churn", "1", "0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+            for _ in range(dice.randrange(30, 200)):
+                read += read_all(tmp_path)
+            child.kill()
+    assert read > 100
+    node = NodeFolder(tmp_path)
+    assert node.state.recover(soon()) == ()
+    node.check()
+    assert node.leftovers() == []
+
+
+def read_all(root: Path) -> int:
+    """Parse every file that a runtime or another process would."""
+    count = 0
+    for path in (*root.glob("cdi/*.json"), *root.glob("state/claims/*.json")):
+        content = DurableFolder(path.parent, setting="").read(path.name)
+        if content is not None:
+            json.loads(content)
+            count += 1
+    return count
