@@ -51,17 +51,26 @@ class NoTimeSlices:
 
 
 class NodeFolder:
-    """Claims 1 to 8 exist; the odd ones are shares, the even ones whole GPUs, one GPU each."""
+    """Claims 1 to 8 exist, odd ones for a share, even ones for all of a GPU; each on its own GPU.
+
+    With fewer `gpus` they have to share those.
+    """
 
     def __init__(
-        self, root: Path, *, supervisor: ShareSupervisor | None = None, boot_id: str = BOOT
+        self,
+        root: Path,
+        *,
+        supervisor: ShareSupervisor | None = None,
+        boot_id: str = BOOT,
+        gpus: int = 8,
     ) -> None:
+        self.recorder = recorder = FakeRecorder()
         self.cdi, self.entries, self.shares = root / "cdi", root / "state/claims", root / "shares"
         self.cdi.mkdir(parents=True, exist_ok=True)
         (self.cdi / FOREIGN).write_text("theirs")
-        claims, recorder = FakeClaims(), FakeRecorder()
+        claims = FakeClaims()
         for number in range(1, 9):
-            claims.add(records.claim(number, kind=kind_of(number), on=number - 1))
+            claims.add(records.claim(number, kind=kind_of(number), on=(number - 1) % gpus))
         self.state = NodeState(
             claims=claims,
             journal=RecordFiles(root / "state", clock=CLOCK, recorder=recorder),

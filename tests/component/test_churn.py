@@ -44,6 +44,45 @@ def test_cycles_leave_files_descriptors_threads_and_memory_as_they_were(tmp_path
     assert process.memory_info().rss - memory_bytes < 8 << 20
 
 
+def test_two_processes_never_give_one_gpu_to_two_claims(tmp_path: Path) -> None:
+    held, pause = threading.Semaphore(1), threading.Event()
+
+    def cycles(number: int) -> None:
+        # Locks and journals of their own: nothing but the files connects the two.
+        node = NodeFolder(tmp_path, gpus=1)
+        for _ in range(8):
+            node.state.prepare(ref(number), soon())
+            assert held.acquire(blocking=False), "another claim holds the GPU"
+            pause.wait(0.01)
+            held.release()
+            node.state.unprepare(ref(number), soon())
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(cycles, (2, 4)))
+    node = NodeFolder(tmp_path, gpus=1)
+    assert node.state.records() == ()
+    node.check()
+
+
+def test_two_processes_work_on_the_same_claims(tmp_path: Path) -> None:
+    nodes = NodeFolder(tmp_path), NodeFolder(tmp_path)
+
+    def cycles(thread: int) -> None:
+        dice = Random(thread)
+        for _ in range(60):
+            node, claim = dice.choice(nodes), ref(dice.randrange(1, 9))
+            if dice.random() < 0.5:
+                node.state.prepare(claim, soon())
+            else:
+                node.state.unprepare(claim, soon())
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(cycles, range(6)))
+    for node in nodes:
+        node.check()
+    assert nodes[0].state.records() == nodes[1].state.records()
+
+
 def test_readers_never_see_half_a_file_while_writers_are_killed(tmp_path: Path) -> None:
     dice = Random(1)
     read = 0

@@ -12,13 +12,15 @@ from dra_driver.errors import (
     ClaimError,
     ClaimRejected,
     DriverNotLoaded,
-    GpusliceError,
     NotReady,
     Reason,
 )
 from dra_driver.model.claim import ClaimRef
+from dra_driver.model.deadline import Deadline
+from dra_driver.model.device import GpuUuid
 from dra_driver.model.plan import PreparePlan
 from dra_driver.model.record import RecordState
+from dra_driver.model.share import GpuShare
 from dra_driver.ports import Json
 from dra_driver.state import codec
 from tests import records
@@ -145,6 +147,20 @@ def test_prepare_leaves_nothing_when_a_step_fails(rig: Rig, broken: str, kind: s
     assert rig.prepare(claim) == records.record(kind=kind).devices
 
 
+def test_prepare_tells_its_own_failure_when_undoing_fails_too(rig: Rig) -> None:
+    rig.specs.broken = AdapterError("the disk is full")
+    texts = iter(["", "cannot undo"])
+
+    def apply(gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline) -> None:
+        if text := next(texts):
+            raise AdapterError(text)
+
+    rig.shares.apply = apply  # type: ignore[method-assign]
+    with pytest.raises(NotReady, match="the disk is full"):
+        rig.prepare(rig.add())
+    assert [record.state for record in rig.state.records()] == [RecordState.RESERVED]
+
+
 def test_prepare_is_rejected_when_a_step_can_never_succeed(rig: Rig) -> None:
     rig.specs.broken = AdapterError("never", permanent=True)
     with pytest.raises(ClaimRejected):
@@ -217,71 +233,6 @@ def test_shares_of_one_gpu_are_enforced_together(rig: Rig) -> None:
     assert [share.id[:8] for share in rig.shares.shares[uuid(0)]] == ["00000002"]
     rig.unprepare(second)
     assert list(rig.shares.shares) == [uuid(1)]
-
-
-@pytest.mark.parametrize("times", [1, 2])
-def test_unprepare_of_an_unknown_claim_succeeds_and_removes_its_stray_spec(
-    rig: Rig, times: int
-) -> None:
-    other = rig.add(2, on=1)
-    rig.prepare(other)
-    rig.specs.write(f"gpuslice.io-claim_{claim_uid(1)}", "{}")
-    for _ in range(times):
-        rig.unprepare(ref(1))
-    assert not rig.has_spec(ref(1))
-    assert rig.has_spec(other)
-    assert rig.events.emitted == []
-
-
-def test_unprepare_needs_no_api_server(rig: Rig) -> None:
-    claim = rig.add()
-    rig.prepare(claim)
-    rig.claims.down = AdapterError("connection refused")
-    reads = rig.claims.reads
-    rig.start().unprepare(claim, rig.within())
-    assert rig.is_clean()
-    assert rig.claims.reads == reads
-
-
-def test_unprepare_succeeds_when_the_spec_is_gone_already(rig: Rig) -> None:
-    claim = rig.add()
-    rig.prepare(claim)
-    rig.specs.specs.clear()
-    rig.unprepare(claim)
-    assert rig.is_clean()
-
-
-@pytest.mark.parametrize(
-    "failure", [AdapterError("the supervisor is away"), NotReady(Reason.OUT_OF_TIME, "too slow")]
-)
-def test_unprepare_that_fails_is_told_and_finished_by_the_retry(
-    rig: Rig, failure: GpusliceError
-) -> None:
-    claim = rig.add()
-    rig.prepare(claim)
-    rig.shares.broken = failure
-    with pytest.raises(NotReady, match=str(failure)):
-        rig.unprepare(claim)
-    (event,) = rig.events.emitted
-    assert event[:2] == (claim, "FailedUnprepare")
-    assert str(failure) in event[2]
-    assert not rig.has_spec(claim)
-    assert len(rig.state.records()) == 1
-    rig.shares.broken = None
-    rig.unprepare(claim)
-    assert rig.is_clean()
-
-
-def test_prepare_after_a_half_unprepare_makes_the_claim_whole_again(rig: Rig) -> None:
-    claim = rig.add()
-    first = rig.prepare(claim)
-    rig.shares.broken = AdapterError("after the share was taken away")
-    with pytest.raises(NotReady):
-        rig.unprepare(claim)
-    assert not rig.shares.shares
-    rig.shares.broken = None
-    assert rig.prepare(claim) == first
-    assert rig.shares.shares
 
 
 def test_a_record_of_a_newer_release_is_refused_and_kept(rig: Rig) -> None:

@@ -1,0 +1,125 @@
+"""Steps meet their ports: in order, whole sets of shares, and the same way back."""
+
+from __future__ import annotations
+
+import pytest
+
+from dra_driver.adapters.clock import SystemClock
+from dra_driver.errors import AdapterError, NotReady, Reason
+from dra_driver.model.deadline import Deadline
+from dra_driver.model.record import Record
+from dra_driver.plan.naming import spec_name, spec_prefix
+from dra_driver.plan.prepare import plan_unprepare
+from dra_driver.state.executor import Executor
+from tests import records
+from tests.builders import BOOT, DRIVER, claim_uid, uuid
+from tests.fakes.clock import FakeClock
+from tests.fakes.recorder import FakeRecorder
+from tests.fakes.spec_store import FakeSpecStore
+from tests.fakes.supervisor import FakeSupervisor, FakeTimeSlicer
+
+SOON = Deadline(SystemClock().monotonic_s() + 600)
+ONE, TWO = records.record(1), records.record(2)
+
+
+class Ports:
+    def __init__(self) -> None:
+        self.specs = FakeSpecStore(prefix=spec_prefix(DRIVER))
+        self.shares = FakeSupervisor()
+        self.time_slicer = FakeTimeSlicer()
+        self.recorder = FakeRecorder()
+        self.clock = FakeClock()
+        self.executor = Executor(
+            driver=DRIVER,
+            boot_id=BOOT,
+            specs=self.specs,
+            shares=self.shares,
+            time_slicer=self.time_slicer,
+            clock=self.clock,
+            recorder=self.recorder,
+        )
+
+    def share_ids(self, on: int = 0) -> list[str]:
+        return [share.id[:8] for share in self.shares.shares.get(uuid(on), ())]
+
+    def left(self) -> list[str]:
+        return [*self.specs.specs, *self.shares.shares, *self.time_slicer.intervals]
+
+
+@pytest.fixture
+def ports() -> Ports:
+    return Ports()
+
+
+def by_uid(*found: Record) -> dict[str, Record]:
+    return {record.claim.uid: record for record in found}
+
+
+def test_run_enforces_the_shares_of_all_records_of_this_boot(ports: Ports) -> None:
+    others = by_uid(
+        records.record(3, boot_id="another"), ONE, records.record(4, on=1), records.record(1)
+    )
+    ports.executor.run(TWO, others, SOON)
+    assert ports.share_ids() == ["00000001", "00000002"]
+    assert ports.share_ids(1) == []
+
+
+def test_run_stops_at_the_step_that_fails_and_writes_no_spec_after_it(ports: Ports) -> None:
+    ports.shares.broken = AdapterError("away")
+    with pytest.raises(AdapterError, match="away"):
+        ports.executor.run(ONE, {}, SOON)
+    assert not ports.specs.specs
+    labels = {"step": "EnsureShare", "direction": "run"}
+    assert ports.recorder.counted("steps_total", outcome="failed", **labels) == 1
+    assert ports.recorder.counted("steps_total", outcome="ok") == 0
+
+
+def test_run_begins_nothing_after_the_deadline(ports: Ports) -> None:
+    with pytest.raises(NotReady) as caught:
+        ports.executor.run(ONE, {}, Deadline(ports.clock.monotonic_s()))
+    assert caught.value.reason is Reason.OUT_OF_TIME
+    assert ports.shares.calls == 0
+
+
+@pytest.mark.parametrize("kind", [records.SHARE, records.WHOLE, records.SLOW])
+def test_undo_takes_back_what_run_did(ports: Ports, kind: str) -> None:
+    record = records.record(kind=kind)
+    ports.executor.run(record, {}, SOON)
+    assert ports.executor.intact(record)
+    ports.executor.undo(record, plan_unprepare(record, {}), {}, SOON)
+    assert not ports.executor.intact(record)
+    assert ports.left() == []
+
+
+def test_undo_leaves_the_shares_of_others(ports: Ports) -> None:
+    everyone = by_uid(ONE, TWO)
+    ports.executor.run(ONE, everyone, SOON)
+    ports.executor.undo(ONE, plan_unprepare(ONE, everyone), everyone, SOON)
+    assert ports.share_ids() == ["00000002"]
+
+
+def test_undo_needs_nothing_to_have_run(ports: Ports) -> None:
+    for kind in (records.SHARE, records.WHOLE):
+        record = records.record(kind=kind)
+        ports.executor.undo(record, plan_unprepare(record, {}), {}, SOON)
+    assert ports.left() == []
+
+
+def test_shares_are_told_in_order_whatever_the_records_order(ports: Ports) -> None:
+    ports.executor.restore_shares(uuid(0), by_uid(records.record(7), TWO, ONE), SOON)
+    assert ports.share_ids() == ["00000001", "00000002", "00000007"]
+
+
+def test_specs_are_known_by_the_uid_of_their_claim(ports: Ports) -> None:
+    ports.executor.restore_specs(TWO)
+    ports.executor.restore_specs(ONE)
+    ports.specs.specs["other.json"] = ""
+    assert ports.executor.claims_with_spec() == (claim_uid(1), claim_uid(2))
+    ports.executor.remove_spec(claim_uid(1))
+    assert sorted(ports.specs.specs) == [spec_name(DRIVER, claim_uid(2)), "other.json"]
+
+
+def test_a_spec_that_was_changed_is_not_intact(ports: Ports) -> None:
+    ports.executor.restore_specs(ONE)
+    ports.specs.specs[spec_name(DRIVER, claim_uid(1))] += " "
+    assert not ports.executor.intact(ONE)
