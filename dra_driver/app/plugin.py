@@ -84,12 +84,12 @@ class Plugin:
                 settings=self._settings, hardware=hardware, clock=self._clock, recorder=recorder
             ).build(self._health)
             owned.callback(node.close)
+            self._node = node
+            self._serve_http(owned, recorder, loops, paths)
             self._recover(node, hardware)
             self._operations.set(node.state)
-            self._node = node
             for name, loop in node.loops():
                 loops.start(name, loop)
-            self._serve_http(owned, recorder, loops, paths)
             _LOG.info("Ready for claims", version=__version__, node=self._settings.node_name)
             self._signals.stop.wait()
             _LOG.info("Stopping")

@@ -40,7 +40,7 @@ def serve_http(
         checks={
             "/healthz": {
                 "sockets": lambda: probe_sockets(paths, timeout_s=_SOCKET_TIMEOUT_S) or None,
-                "loops": lambda: _dead(node, loops),
+                "loops": lambda: _ended(loops),
             },
             "/readyz": {
                 "registered": lambda: _unregistered(registration.get()),
@@ -52,9 +52,9 @@ def serve_http(
     )
 
 
-def _dead(node: Node, loops: LoopGuard) -> str | None:
-    missing = {name for name, _ in node.loops()} - set(loops.alive())
-    return f"ended: {', '.join(sorted(missing))}" if missing else None
+def _ended(loops: LoopGuard) -> str | None:
+    ended = loops.ended()
+    return f"ended by themselves: {', '.join(ended)}" if ended else None
 
 
 def _unregistered(state: Registration) -> str | None:

@@ -36,9 +36,9 @@ class LoopGuard:
             thread.join(timeout_s)
         return tuple(thread.name for thread in self._threads if thread.is_alive())
 
-    def alive(self) -> tuple[str, ...]:
-        """Names of the loops that run, in start order."""
-        return tuple(thread.name for thread in self._threads if thread.is_alive())
+    def ended(self) -> tuple[str, ...]:
+        """Names of the loops that were started and do not run, in start order."""
+        return tuple(thread.name for thread in self._threads if not thread.is_alive())
 
     def _run(self, name: str, loop: Loop) -> None:
         try:

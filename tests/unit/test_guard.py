@@ -43,7 +43,7 @@ def test_guard_reports_nothing_when_loops_are_stopped(count: int) -> None:
     guard = LoopGuard(texts.append)
     for number in range(count):
         guard.start(f"loop-{number}", wait_for_stop)
-    assert guard.alive() == tuple(f"loop-{number}" for number in range(count))
+    assert guard.ended() == ()
     assert guard.stop(5) == ()
-    assert guard.alive() == ()
+    assert guard.ended() == tuple(f"loop-{number}" for number in range(count))
     assert texts == []
