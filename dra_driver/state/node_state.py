@@ -85,7 +85,7 @@ class NodeState:
             NotReady: not now; what was begun is resumed by the retry.
         """
         body = self._read_claim(ref, deadline)
-        with self._locks.claim(ref.uid, deadline), _told(ref, "prepare"):
+        with _told(ref, "prepare"), self._locks.claim(ref.uid, deadline):
             record = self._ledger.find(ref)
             if record is not None and self._ledger.holds(record) and _uid(body) == ref.uid:
                 return self._again(record, deadline)
@@ -102,7 +102,7 @@ class NodeState:
             NotReady: it could not be undone; the record stays, and the claim's Events say why.
         """
         try:
-            with self._locks.claim(ref.uid, deadline), _told(ref, "unprepare"):
+            with _told(ref, "unprepare"), self._locks.claim(ref.uid, deadline):
                 record = self._ledger.find(ref)
                 if record is not None and self._ledger.holds(record):
                     with self._locks.gpus(record.gpus, deadline):

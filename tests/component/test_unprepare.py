@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from dra_driver.adapters.locks import FileLocks
 from dra_driver.errors import AdapterError, GpusliceError, NotReady, Reason
 from tests.builders import claim_uid, ref
 from tests.component.state_rig import Rig
@@ -77,3 +80,15 @@ def test_prepare_after_a_half_unprepare_makes_the_claim_whole_again(rig: Rig) ->
     rig.shares.broken = None
     assert rig.prepare(claim) == first
     assert rig.shares.shares
+
+
+def test_both_ways_say_of_which_claim_when_the_state_folder_cannot_be_written() -> None:
+    rig = Rig()
+    claim = rig.add()
+    rig.locks = FileLocks(Path("/sys/gpuslice"), clock=rig.clock)  # type: ignore[assignment]
+    rig.start()
+    with pytest.raises(NotReady, match=r"cannot prepare claim team-a/claim-1: .*--state-dir"):
+        rig.prepare(claim)
+    with pytest.raises(NotReady, match=r"cannot unprepare claim team-a/claim-1: .*--state-dir"):
+        rig.unprepare(claim)
+    assert [reason for _, reason, _ in rig.events.emitted] == ["FailedUnprepare"]

@@ -86,6 +86,8 @@ def test_undo_takes_back_what_run_did(ports: Ports, kind: str) -> None:
     record = records.record(kind=kind)
     ports.executor.run(record, {}, SOON)
     assert ports.executor.intact(record)
+    ran = ports.recorder.counted("steps_total", direction="run", outcome="ok")
+    assert ran == len(record.steps)
     ports.executor.undo(record, plan_unprepare(record, {}), {}, SOON)
     assert not ports.executor.intact(record)
     assert ports.left() == []
