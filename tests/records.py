@@ -16,7 +16,7 @@ from dra_driver.model.plan import PreparePlan
 from dra_driver.model.record import GpuUse, PreparedDevice, Record, RecordState, Use
 from dra_driver.model.share import GpuShare, Sharing, TimeSlice
 from dra_driver.model.steps import EnsureShare, SetTimeSlice, Step
-from dra_driver.plan.cdi import SpecEntry, claim_spec
+from dra_driver.plan.cdi import ClaimSpec, SpecEntry, claim_spec
 from dra_driver.plan.naming import gpu_device
 from tests.builders import BOOT, DRIVER, NODE, claim_json, gpu, ref, share_result
 
@@ -43,16 +43,7 @@ def record(
     """What `plan` makes of `claim` with the same arguments."""
     reference, facts, name = ref(number), gpu(on), gpu_device(gpu(on).uuid)
     share_id = f"{number:08x}-0000-4000-a000-{number:012x}" if kind == SHARE else None
-    entry = SpecEntry(
-        request=kind, device=name, share_id=share_id, gpu=facts, compute_percent=25, memory_mib=6144
-    )
-    node = Edits(device_nodes=(DeviceNode(path=f"/dev/nvidia{facts.minor}"),))
-    spec = claim_spec(
-        driver=DRIVER,
-        claim_uid=reference.uid,
-        entries=(entry,),
-        driver_edits=DriverEdits(per_gpu={facts.uuid: node}),
-    )
+    spec = _spec(kind, facts, reference, share_id)
     shared = kind == SHARE
     use = GpuUse(
         gpu=facts.uuid,
@@ -90,6 +81,24 @@ def plan(body: Mapping[str, Any], wanted: ClaimRef, *, setting: str = "MPS") -> 
         number, kind=results[0]["request"], on=on, state=RecordState.RESERVED, setting=setting
     )
     return PreparePlan(record=planned)
+
+
+def _spec(kind: str, facts: GpuFacts, reference: ClaimRef, share_id: str | None) -> ClaimSpec:
+    entry = SpecEntry(
+        request=kind,
+        device=gpu_device(facts.uuid),
+        share_id=share_id,
+        gpu=facts,
+        compute_percent=25,
+        memory_mib=6144,
+    )
+    node = Edits(device_nodes=(DeviceNode(path=f"/dev/nvidia{facts.minor}"),))
+    return claim_spec(
+        driver=DRIVER,
+        claim_uid=reference.uid,
+        entries=(entry,),
+        driver_edits=DriverEdits(per_gpu={facts.uuid: node}),
+    )
 
 
 def _effects(kind: str, facts: GpuFacts, reference: ClaimRef) -> tuple[Step, ...]:
