@@ -35,6 +35,11 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpuslice"
 
 
+def clusters_folder() -> Path:
+    """Give the folder that holds a folder for each cluster, by name."""
+    return cache_folder() / "clusters"
+
+
 def _built(script: str, *arguments: str) -> Path:
     done = subprocess.run(
         [_HACK / script, *arguments], stdout=subprocess.PIPE, text=True, check=True

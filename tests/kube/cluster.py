@@ -3,8 +3,6 @@
 Its processes do not depend on the one that starts them; the folder alone leads to all of it.
 """
 
-import shlex
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,13 +14,14 @@ from tests.kube.build import KUBERNETES_VERSION, containerd_folder, kubernetes_b
 from tests.kube.cell import Cell, check_folder
 from tests.kube.client import Client, write_kubeconfig
 from tests.kube.cluster_state import ClusterState
-from tests.kube.components import CONTAINERD_SOCKET, Components
+from tests.kube.components import Components
 from tests.kube.daemons import ProcessId
 from tests.kube.identities import ADMIN, write_identities, write_kubelet_client_certificate
 from tests.kube.images import write_base_images
 from tests.kube.process import NotReadyError
 from tests.kube.profiles import DEFAULT, Profile
 from tests.kube.readiness import Readiness
+from tests.kube.tools import Ctr, run, write_kubectl
 
 CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 COMPONENTS = ("containerd", "etcd", "kube-apiserver", *CONTROLLERS, "kubelet")
@@ -48,7 +47,7 @@ class Cluster:
         self.folder = folder.absolute()
         self.cell = Cell(folder=self.folder)
         self._say = say
-        self._state = ClusterState.load(self.folder) or ClusterState(
+        self._state = ClusterState(
             version=version,
             node_version=version,
             profile=profile.name,
@@ -56,10 +55,21 @@ class Cluster:
             owner=None,
         )
 
+    @classmethod
+    def find(cls, folder: Path) -> Self | None:
+        """Give the cluster that somebody has started in a folder."""
+        state = ClusterState.load(folder)
+        if state is None:
+            return None
+        cluster = cls(folder)
+        cluster._state = state
+        return cluster
+
     def __enter__(self) -> Self:
-        if self._state.orphaned:
+        existing = ClusterState.load(self.folder)
+        if existing is not None and existing.orphaned:
             self.down()
-        self._state = replace(self._state, owner=ProcessId.mine(), number=None)
+        self._state = replace(self._state, owner=ProcessId.mine())
         self.up()
         return self
 
@@ -154,21 +164,12 @@ class Cluster:
         Raises:
             NotReadyError: it failed; with what it wrote to standard error.
         """
-        done = subprocess.run(
-            [self.folder / "kubectl", *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise NotReadyError(f"'kubectl {' '.join(arguments)}' failed: {done.stderr.strip()}")
-        return done.stdout
+        kubectl = str(self.folder / "kubectl")
+        return run((kubectl, *arguments), stdin=stdin, timeout_s=timeout_s)
 
     def load_image(self, archive: Path) -> None:
         """Import an archive in OCI layout, so that pods can use its images without pulling."""
-        self._ctr("-n", "k8s.io", "images", "import", str(archive.absolute()))
+        self._ctr.import_images(archive)
 
     def pid(self, component: str) -> int | None:
         """Give the id of a component's process, if it runs."""
@@ -204,7 +205,8 @@ class Cluster:
 
     def stop(self, component: str) -> None:
         """Ask a component to end and wait for it. Repeatable."""
-        self.cell.daemons.stop(component)
+        # The API server would wait for a minute for watches that others hold.
+        self.cell.daemons.stop(component, grace_s=5.0)
 
     def start(self, component: str) -> None:
         """Start a component that does not run; returns before it is ready."""
@@ -248,14 +250,7 @@ class Cluster:
         write_identities(self._control, _users(self.node_name))
         write_kubelet_client_certificate(self._control)
         self._components.write_config()
-        kubectl = self.folder / "kubectl"
-        kubectl.write_text(
-            "#!/bin/sh\n"
-            f"export KUBECONFIG={shlex.quote(str(self.kubeconfig))} NO_PROXY='*' no_proxy='*'\n"
-            f"export KUBECACHEDIR={shlex.quote(str(self.folder / 'kubectl-cache'))}\n"
-            f'exec {shlex.quote(str(binary))} kubectl "$@"\n'
-        )
-        kubectl.chmod(0o755)
+        write_kubectl(self.folder / "kubectl", binary=binary, kubeconfig=self.kubeconfig)
 
     def _start_all(self) -> None:
         readiness, started_s = self._readiness, time.monotonic()
@@ -268,27 +263,16 @@ class Cluster:
         self._say(f"API server {self.version} serves at {self.url}")
         for component in CONTROLLERS:
             self.start(component)
-        readiness.wait("containerd", self._containerd_problem, waiting_for="containerd's socket")
+        readiness.wait("containerd", self._ctr.problem, waiting_for="containerd's socket")
         self.start("kubelet")
         self.load_image(write_base_images(self.folder))
         readiness.wait_for_controllers()
         readiness.wait_for_node(self.admin, self.node_name)
         self._say(f"node {self.node_name} is ready after {time.monotonic() - started_s:.0f} s")
 
-    def _containerd_problem(self) -> str:
-        try:
-            self._ctr("version")
-        except NotReadyError as error:
-            return str(error)
-        return ""
-
-    def _ctr(self, *arguments: str) -> None:
-        command = [str(containerd_folder() / "ctr"), "--address", CONTAINERD_SOCKET, *arguments]
-        done = subprocess.run(
-            self.cell.inside(command), capture_output=True, text=True, check=False
-        )
-        if done.returncode != 0:
-            raise NotReadyError(f"'ctr {shlex.join(arguments)}' failed: {done.stderr.strip()}")
+    @property
+    def _ctr(self) -> Ctr:
+        return Ctr(program=containerd_folder() / "ctr", cell=self.cell)
 
     def _update(self, *, version: str | None = None, number: int | None = None) -> None:
         """Change what is written down, where a value is given."""

@@ -11,20 +11,14 @@ from pathlib import Path
 
 from tests.kube.build import (
     KUBERNETES_VERSION,
-    cache_folder,
+    clusters_folder,
     containerd_folder,
     kubernetes_binary,
     kubernetes_versions,
 )
 from tests.kube.cluster import COMPONENTS, Cluster
-from tests.kube.cluster_state import ClusterState
 from tests.kube.process import NotReadyError
 from tests.kube.profiles import PROFILES
-
-
-def clusters_folder() -> Path:
-    """Give the folder that holds a folder for each cluster, by name."""
-    return cache_folder() / "clusters"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -112,19 +106,18 @@ def _status(options: argparse.Namespace) -> int:
 
 def _show(name: str) -> bool:
     """Print one cluster's state, and answer whether all of it runs."""
-    folder = clusters_folder() / name
-    state = ClusterState.load(folder)
-    if state is None:
+    cluster = Cluster.find(clusters_folder() / name)
+    if cluster is None:
         print(f"{name}: no cluster")
         return False
-    cluster = Cluster(folder)
+    state = cluster.state
     owner = "" if state.owner is None else f", of process {state.owner.pid}"
     ended = " that has ended" if state.orphaned else ""
     print(f"{name}: Kubernetes {state.version}, profile {state.profile}{owner}{ended}")
     pids = {component: cluster.pid(component) for component in COMPONENTS}
     for component, pid in pids.items():
         print(f"  {component:<24} {f'process {pid}' if pid else 'does not run'}")
-    print(f"  {'files':<24} {folder}")
+    print(f"  {'files':<24} {cluster.folder}")
     return all(pids.values())
 
 
@@ -132,11 +125,11 @@ def _load(options: argparse.Namespace) -> int:
     if not options.archive.is_file():
         _say(f"there is no file {options.archive}")
         return 1
-    folder = clusters_folder() / options.name
-    if ClusterState.load(folder) is None:
+    cluster = Cluster.find(clusters_folder() / options.name)
+    if cluster is None:
         _say(f"there is no cluster '{options.name}': start it by 'hack/cluster up'")
         return 1
-    Cluster(folder).load_image(options.archive)
+    cluster.load_image(options.archive)
     return 0
 
 

@@ -146,6 +146,8 @@ class Components:
             f"--kubeconfig={kubeconfig}",
             f"--authentication-kubeconfig={kubeconfig}",
             f"--authorization-kubeconfig={kubeconfig}",
+            # There are no client certificates to look up.
+            "--authentication-skip-lookup",
             f"--bind-address={self.addresses.node}",
             "--leader-elect=false",
             *self.profile.gate_flags(),

@@ -44,6 +44,11 @@ class Readiness:
             lambda: _node_problem(admin.get(f"/api/v1/nodes/{name}")),
             waiting_for=f"node {name} to be ready",
         )
+        self.wait(
+            "kubelet",
+            lambda: _unknown_pods(admin, name),
+            waiting_for="the kubelet to know its pods",
+        )
         path = "/api/v1/namespaces/default/serviceaccounts/default"
         self.wait(
             "kube-controller-manager",
@@ -92,3 +97,12 @@ def _node_problem(node: Json) -> str:
         if condition["type"] == "Ready":
             return "" if condition["status"] == "True" else str(condition["message"])
     return "no condition Ready"
+
+
+def _unknown_pods(admin: Client, node: str) -> str:
+    """Name what is bound to a node but not known there: after a start, the kubelet serves first."""
+    bound = admin.list("/api/v1/pods", fieldSelector=f"spec.nodeName={node}")
+    known = admin.get(f"/api/v1/nodes/{node}/proxy/pods")["items"] or ()
+    uids = {pod["metadata"]["uid"] for pod in known}
+    names = [pod["metadata"]["name"] for pod in bound if pod["metadata"]["uid"] not in uids]
+    return f"unknown: {', '.join(names)}" if names else ""

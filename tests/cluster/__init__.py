@@ -1,0 +1,1 @@
+"""Tests on a whole Kubernetes: real scheduler, kubelet and containers."""

@@ -1,0 +1,33 @@
+from pathlib import Path
+
+import pytest
+
+from tests.kube.cluster_fixtures import (
+    cluster_default,
+    cluster_folder,
+    cluster_gates,
+    cluster_newest,
+    clusters_built,
+    driver_image,
+    pytest_runtest_makereport,
+)
+
+__all__ = [
+    "cluster_default",
+    "cluster_folder",
+    "cluster_gates",
+    "cluster_newest",
+    "clusters_built",
+    "driver_image",
+    "pytest_runtest_makereport",
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark this folder's tests, and leave builds and starts out of their time limit."""
+    here = [item for item in items if Path(__file__).parent in item.path.parents]
+    for item in here:
+        item.add_marker("cluster")
+        item.add_marker("root")
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(120, func_only=True))
