@@ -1,0 +1,69 @@
+"""hack/cluster as people use it."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kube.build import clusters_folder
+from tests.kube.cluster import COMPONENTS, Cluster
+
+_SCRIPT = Path(__file__).parents[2] / "hack" / "cluster"
+
+
+def hack_cluster(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([_SCRIPT, *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def name() -> Iterator[str]:
+    name = f"test-{os.getpid()}-cli"
+    yield name
+    Cluster(clusters_folder() / name).down()
+
+
+def test_cluster_goes_up_beside_others_shows_what_runs_and_goes_down(
+    cluster_default: Cluster, name: str
+) -> None:
+    up = hack_cluster("up", "--profile", "gates", "--name", name)
+    assert up.returncode == 0, up.stderr
+    kubeconfig = up.stdout.splitlines()[0].removeprefix("export KUBECONFIG=")
+    assert Path(kubeconfig).is_file()
+    second = hack_cluster("up", "--name", name)
+    assert second.returncode == 1
+    assert f"there is a cluster '{name}'" in second.stderr
+
+    status = hack_cluster("status", "--name", name)
+    assert status.returncode == 0
+    for component in COMPONENTS:
+        assert f"{component} " in status.stdout
+    Cluster(clusters_folder() / name).stop("kube-scheduler")
+    status = hack_cluster("status", "--name", name)
+    assert status.returncode == 1
+    assert "does not run" in status.stdout
+
+    down = hack_cluster("down", "--name", name)
+    assert down.returncode == 0
+    assert f"'{name}' is gone" in down.stderr
+    assert not (clusters_folder() / name).exists()
+    assert cluster_default.kubectl("get", "nodes", "-o", "name") == "node/node-0\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        ((), 2, "Usage: hack/cluster up"),
+        (("up", "--name", "../x"), 2, "'../x' is no name for a cluster"),
+        (("up", "--kubernetes", "1.0.0"), 2, "invalid choice: '1.0.0' (choose from"),
+        (("load", "/no/such.tar"), 1, "there is no file /no/such.tar"),
+        (("down", "--name", "no-such"), 0, "there is no 'no-such'"),
+    ],
+)
+def test_wrong_use_is_told_in_one_line(
+    arguments: tuple[str, ...], status: int, message: str
+) -> None:
+    done = hack_cluster(*arguments)
+    assert done.returncode == status
+    assert message in done.stderr
