@@ -15,7 +15,7 @@ from dra_driver.model.claim import ClaimRef
 from dra_driver.model.deadline import Deadline
 from dra_driver.model.device import GpuUuid, Inventory
 from dra_driver.model.health import GpuEvent
-from dra_driver.model.record import Record
+from dra_driver.model.record import NewerRecord, Record
 from dra_driver.model.share import GpuShare, ShareAbility, TimeSlice
 
 Json = Mapping[str, Any]
@@ -98,11 +98,8 @@ class JournalTransaction(Protocol):
         """All readable records by claim UID."""
         ...
 
-    def unreadable(self) -> Mapping[str, str]:
-        """Entries that must not be touched, by claim UID: why, and what to do.
-
-        They were written by a newer version; `put` and `delete` refuse them.
-        """
+    def newer(self) -> Mapping[str, NewerRecord]:
+        """Entries of newer releases by claim UID; `put` and `delete` refuse them."""
         ...
 
     def put(self, record: Record) -> None: ...

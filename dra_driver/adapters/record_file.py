@@ -19,7 +19,7 @@ from uuid import uuid4
 from dra_driver import log
 from dra_driver.adapters.durable import DurableFolder
 from dra_driver.errors import AdapterError
-from dra_driver.model.record import Record
+from dra_driver.model.record import NewerRecord, Record
 from dra_driver.ports import Clock, JournalTransaction, Recorder
 from dra_driver.state import codec
 
@@ -55,7 +55,7 @@ class RecordFiles:
         self._count: _Count = (0, "")
         self._view: _Count | None = None
         self._records: dict[str, Record] = {}
-        self._unreadable: dict[str, str] = {}
+        self._newer: dict[str, NewerRecord] = {}
         self._identities: dict[str, _Identity] = {}
 
     @contextmanager
@@ -76,12 +76,12 @@ class RecordFiles:
     def records(self) -> Mapping[str, Record]:
         return dict(self._records)
 
-    def unreadable(self) -> Mapping[str, str]:
-        return dict(self._unreadable)
+    def newer(self) -> Mapping[str, NewerRecord]:
+        return dict(self._newer)
 
     def put(self, descriptor: int, record: Record) -> None:
         uid = record.claim.uid
-        self._refuse_unreadable(uid)
+        self._refuse_newer(uid)
         name = f"{uid}{_ENDING}"
         with self._change(descriptor):
             self._folder.place(name, codec.encode(record).encode())
@@ -90,16 +90,16 @@ class RecordFiles:
             self._records[uid] = record
 
     def delete(self, descriptor: int, uid: str) -> None:
-        self._refuse_unreadable(uid)
+        self._refuse_newer(uid)
         with self._change(descriptor):
             self._folder.unlink(f"{uid}{_ENDING}")
             self._identities.pop(uid, None)
             self._records.pop(uid, None)
 
-    def _refuse_unreadable(self, uid: str) -> None:
-        text = self._unreadable.get(uid)
-        if text is not None:
-            raise AdapterError(text)
+    def _refuse_newer(self, uid: str) -> None:
+        newer = self._newer.get(uid)
+        if newer is not None:
+            raise AdapterError(newer.text)
 
     @contextmanager
     def _change(self, descriptor: int) -> Iterator[None]:
@@ -134,7 +134,7 @@ class RecordFiles:
     def _forget(self, uid: str) -> None:
         self._identities.pop(uid, None)
         self._records.pop(uid, None)
-        self._unreadable.pop(uid, None)
+        self._newer.pop(uid, None)
 
     def _read(self, uid: str, descriptor: int) -> None:
         name = f"{uid}{_ENDING}"
@@ -155,8 +155,8 @@ class RecordFiles:
             case Record():
                 text = f"it speaks of claim {decoded.claim.uid}"
                 self._set_aside(name, text, descriptor)
-            case codec.FromTheFuture(what=what):
-                self._unreadable[uid] = self._leave_alone(name, what)
+            case codec.FromTheFuture(what=what, held=held):
+                self._newer[uid] = NewerRecord(text=self._leave_alone(name, what), held=held)
                 self._identities[uid] = identity
             case codec.Damaged(text=text):
                 self._set_aside(name, text, descriptor)
@@ -220,8 +220,8 @@ class _Transaction:
     def records(self) -> Mapping[str, Record]:
         return self._files.records()
 
-    def unreadable(self) -> Mapping[str, str]:
-        return self._files.unreadable()
+    def newer(self) -> Mapping[str, NewerRecord]:
+        return self._files.newer()
 
     def put(self, record: Record) -> None:
         self.changed = True

@@ -85,3 +85,17 @@ class Record:
     @property
     def gpus(self) -> tuple[GpuUuid, ...]:
         return tuple(sorted({use.gpu for use in self.uses}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewerRecord:
+    """A record that a newer release wrote: left alone, and what it holds respected.
+
+    Attributes:
+        text: where it stands, what was not understood, and what to do.
+        held: as much as was understood: whose it is, of which boot, its uses and its shares. None:
+            what it holds cannot be told.
+    """
+
+    text: str
+    held: Record | None

@@ -28,9 +28,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FromTheFuture:
-    """A newer release wrote it; `what` names the version or the word that is not known here."""
+    """A newer release wrote it.
+
+    Attributes:
+        what: the version or the word that is not known here.
+        held: see NewerRecord. Newer releases keep the fields that it is read from.
+    """
 
     what: str
+    held: Record | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +72,16 @@ def decode(content: bytes) -> Record | FromTheFuture | Damaged:
     try:
         body = _object(json.loads(content))
         version = _text(body["version"])
-        if version == VERSION:
+        if version != VERSION:
+            return FromTheFuture(version, _held(body))
+        try:
             return _record(body)
-    except _UnknownWordError as error:
-        return FromTheFuture(str(error))
+        except _UnknownWordError as error:
+            return FromTheFuture(str(error), _held(body))
     except KeyError as error:
         return Damaged(f"field {error} is missing")
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         return Damaged(str(error) or type(error).__name__)
-    return FromTheFuture(version)
 
 
 class _UnknownWordError(Exception):
@@ -138,6 +145,16 @@ def _record(body: Mapping[str, Any]) -> Record:
         steps=_each(body["steps"], _step),
         devices=_each(body["devices"], _device),
     )
+
+
+def _held(body: Mapping[str, Any]) -> Record | None:
+    """What a record of a newer release holds; its own kinds of steps hold nothing known here."""
+    try:
+        steps = [_object(step) for step in _list(body["steps"])]
+        understood = [step for step in steps if "ensureShare" in step]
+        return _record({**body, "state": RecordState.PREPARED, "steps": understood, "devices": []})
+    except (KeyError, ValueError, TypeError, AttributeError, _UnknownWordError):
+        return None
 
 
 def _use(body: Mapping[str, Any]) -> GpuUse:

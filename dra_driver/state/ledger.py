@@ -11,7 +11,7 @@ from dra_driver.model.plan import PreparePlan
 from dra_driver.model.record import Record, RecordState
 from dra_driver.model.steps import needs_intent
 from dra_driver.plan.overlap import Conflict, conflict
-from dra_driver.ports import Journal
+from dra_driver.ports import Journal, JournalTransaction
 
 
 class Ledger:
@@ -36,9 +36,9 @@ class Ledger:
             NotReady: there is one that must not be touched.
         """
         with self._journal.transaction() as journal:
-            reason = journal.unreadable().get(ref.uid)
-            if reason is not None:
-                raise NotReady(Reason.STATE_UNAVAILABLE, f"claim {ref}: {reason}")
+            newer = journal.newer().get(ref.uid)
+            if newer is not None:
+                raise NotReady(Reason.STATE_UNAVAILABLE, f"claim {ref}: {newer.text}")
             return journal.records().get(ref.uid)
 
     def holds(self, record: Record) -> bool:
@@ -51,18 +51,27 @@ class Ledger:
             records = journal.records()
         return {uid: record for uid, record in records.items() if self.holds(record)}
 
-    def beside(self, record: Record) -> Mapping[str, Record]:
-        """Records of this boot but `record`, by claim UID."""
-        return {uid: other for uid, other in self.current().items() if uid != record.claim.uid}
+    def holders(self) -> Mapping[str, Record]:
+        """What is held in this boot, by claim UID: `current`, and what newer releases left.
 
-    def unreadable(self) -> frozenset[str]:
-        """UIDs of claims whose records must not be touched."""
+        Raises:
+            NotReady: a newer release left what cannot be understood, so nobody can tell.
+        """
         with self._journal.transaction() as journal:
-            return frozenset(journal.unreadable())
+            return self._holders(journal)
+
+    def beside(self, record: Record) -> Mapping[str, Record]:
+        """Give `holders` but `record`."""
+        return {uid: other for uid, other in self.holders().items() if uid != record.claim.uid}
+
+    def untouchable(self) -> frozenset[str]:
+        """UIDs of claims whose records newer releases wrote."""
+        with self._journal.transaction() as journal:
+            return frozenset(journal.newer())
 
     def conflict(self, plan: PreparePlan) -> Conflict | None:
         with self._journal.transaction() as journal:
-            return self._conflict(plan, journal.records())
+            return self._conflict(plan, journal)
 
     def reserve(self, plan: PreparePlan) -> Conflict | None:
         """Enter the plan's record unless it conflicts, checked and done as one.
@@ -71,7 +80,7 @@ class Ledger:
         there, keep others from reserving between.
         """
         with self._journal.transaction() as journal:
-            found = self._conflict(plan, journal.records())
+            found = self._conflict(plan, journal)
             if found is None and is_journalled(plan.record):
                 journal.put(plan.record)
             return found
@@ -87,8 +96,17 @@ class Ledger:
             if record.claim.uid in journal.records():
                 journal.delete(record.claim.uid)
 
-    def _conflict(self, plan: PreparePlan, records: Mapping[str, Record]) -> Conflict | None:
-        return conflict(plan.record, records, self._boot_id, usable_mib=plan.usable_mib)
+    def _conflict(self, plan: PreparePlan, journal: JournalTransaction) -> Conflict | None:
+        holders = self._holders(journal)
+        return conflict(plan.record, holders, self._boot_id, usable_mib=plan.usable_mib)
+
+    def _holders(self, journal: JournalTransaction) -> Mapping[str, Record]:
+        records = dict(journal.records())
+        for uid, newer in journal.newer().items():
+            if newer.held is None:
+                raise NotReady(Reason.STATE_UNAVAILABLE, newer.text)
+            records[uid] = newer.held
+        return {uid: record for uid, record in records.items() if self.holds(record)}
 
 
 def is_journalled(record: Record) -> bool:

@@ -79,10 +79,10 @@ class Recovery:
 
     def _settle_gpu(self, gpu: GpuUuid, deadline: Deadline) -> None:
         with self._locks.gpus((gpu,), self._soon(deadline)):
-            self._executor.restore_shares(gpu, self._ledger.current(), deadline)
+            self._executor.restore_shares(gpu, self._ledger.holders(), deadline)
 
     def _remove_orphans(self, deadline: Deadline) -> None:
-        kept = self._ledger.current().keys() | self._ledger.unreadable()
+        kept = self._ledger.current().keys() | self._ledger.untouchable()
         for uid in self._executor.claims_with_spec():
             if uid not in kept:
                 self._remove_orphan(uid, deadline)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from dra_driver.errors import AdapterError, NotReady
@@ -80,6 +82,44 @@ def test_recover_keeps_the_spec_of_a_claim_of_a_newer_release(rig: Rig) -> None:
     assert recover(rig) == ()
     assert rig.has_spec(ref(1))
     assert rig.journal.entries == {claim_uid(1): content}
+
+
+def of_newer_release(record: Record, **changes: object) -> bytes:
+    body = json.loads(codec.encode(record)) | {"version": "gpuslice.io/record/v2"} | changes
+    return json.dumps(body).encode()
+
+
+def test_a_newer_releases_share_is_kept_when_others_come_and_go(rig: Rig) -> None:
+    theirs = records.record(1)
+    rig.state._executor.run(theirs, {}, rig.within())
+    before = rig.shares.shares[uuid(0)]
+    rig.journal.entries[claim_uid(1)] = of_newer_release(theirs)
+    assert recover(rig, 0) == ()
+    assert rig.shares.shares[uuid(0)] == before
+    rig.prepare(rig.add(2))
+    assert len(rig.shares.shares[uuid(0)]) == 2
+    rig.unprepare(ref(2))
+    assert rig.shares.shares[uuid(0)] == before
+
+
+def test_a_newer_releases_gpu_is_given_to_nobody_else(rig: Rig) -> None:
+    rig.journal.entries[claim_uid(1)] = of_newer_release(records.record(1, kind=records.WHOLE))
+    with pytest.raises(NotReady, match="team-a/claim-1"):
+        rig.prepare(rig.add(2), seconds=1)
+
+
+def test_nothing_is_taken_from_a_gpu_when_it_cannot_be_told_what_a_newer_release_holds(
+    rig: Rig,
+) -> None:
+    theirs = records.record(1)
+    rig.state._executor.run(theirs, {}, rig.within())
+    before = rig.shares.shares[uuid(0)]
+    rig.journal.entries[claim_uid(1)] = of_newer_release(theirs, uses="see elsewhere")
+    (problem,) = recover(rig, 0)
+    assert "newer gpuslice" in problem
+    with pytest.raises(NotReady, match="newer gpuslice"):
+        rig.prepare(rig.add(2))
+    assert rig.shares.shares[uuid(0)] == before
 
 
 def test_recover_trusts_nothing_of_another_boot(rig: Rig) -> None:

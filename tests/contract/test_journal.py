@@ -107,7 +107,10 @@ def test_journal_keeps_a_newer_entry_and_refuses_to_touch_it(setup: Setup) -> No
     setup.plant(claim_uid(1), newer(1))
     with setup.journal.transaction() as journal:
         assert journal.records() == {}
-        assert "newer gpuslice" in journal.unreadable()[claim_uid(1)]
+        kept = journal.newer()[claim_uid(1)]
+        assert "newer gpuslice" in kept.text
+        assert kept.held is not None
+        assert kept.held.uses == record(1).uses
         with pytest.raises(AdapterError, match="newer gpuslice"):
             journal.put(record(1))
         with pytest.raises(AdapterError, match="newer gpuslice"):

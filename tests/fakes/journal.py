@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from threading import Lock
 
 from dra_driver.errors import AdapterError
-from dra_driver.model.record import Record
+from dra_driver.model.record import NewerRecord, Record
 from dra_driver.state import codec
 
 
@@ -34,10 +34,13 @@ class FakeTransaction:
         decoded = {uid: codec.decode(content) for uid, content in self._journal.entries.items()}
         return {uid: each for uid, each in decoded.items() if isinstance(each, Record)}
 
-    def unreadable(self) -> Mapping[str, str]:
+    def newer(self) -> Mapping[str, NewerRecord]:
         decoded = {uid: codec.decode(content) for uid, content in self._journal.entries.items()}
         return {
-            uid: f"written by a newer gpuslice ({each.what}): upgrade or roll back"
+            uid: NewerRecord(
+                text=f"written by a newer gpuslice ({each.what}): upgrade or roll back",
+                held=each.held,
+            )
             for uid, each in decoded.items()
             if isinstance(each, codec.FromTheFuture)
         }
@@ -55,5 +58,5 @@ class FakeTransaction:
     def _check(self, uid: str) -> None:
         if self._journal.broken is not None:
             raise self._journal.broken
-        if uid in self.unreadable():
-            raise AdapterError(self.unreadable()[uid])
+        if uid in self.newer():
+            raise AdapterError(self.newer()[uid].text)

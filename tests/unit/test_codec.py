@@ -172,6 +172,33 @@ def test_codec_leaves_alone_what_a_newer_release_wrote(content: bytes, what: str
     assert what in decoded.what
 
 
+def test_codec_tells_what_a_newer_record_holds_when_it_kept_the_fields() -> None:
+    body = json.loads(changed(SHARE, "version", to="gpuslice.io/record/v99"))
+    body |= {"state": "Suspended", "steps": [{"freeze": {"pid": 7}}, *body["steps"]], "devices": 1}
+    decoded = decode(json.dumps(body).encode())
+    assert isinstance(decoded, FromTheFuture)
+    assert decoded.held is not None
+    assert (decoded.held.claim, decoded.held.boot_id) == (SHARE.claim, SHARE.boot_id)
+    assert decoded.held.uses == SHARE.uses
+    assert decoded.held.steps == tuple(
+        step for step in SHARE.steps if isinstance(step, EnsureShare)
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"version": "v99"}',
+        changed(SHARE, "uses", 0, "use", to="Partition"),
+        changed(SHARE, "steps", 0, "ensureShare", "qos", to="Gold"),
+    ],
+)
+def test_codec_admits_that_it_cannot_tell_what_a_newer_record_holds(content: bytes) -> None:
+    decoded = decode(content)
+    assert isinstance(decoded, FromTheFuture)
+    assert decoded.held is None
+
+
 @pytest.mark.parametrize(
     "content",
     [
