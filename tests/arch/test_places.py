@@ -33,7 +33,9 @@ HOMES = {
     "structlog": ("dra_driver/log.py",),
     "logging": ("dra_driver/log.py",),
     "typer": ("dra_driver/cli",),
-    "rich": ("dra_driver/cli",),
+    "rich": ("dra_driver/cli", "dra_driver/app/demo"),
+    "celpy": ("dra_driver/sim/cel",),
+    "lark": ("dra_driver/sim/cel",),
     "yaml": ("dra_driver/adapters/", "dra_driver/app/", "dra_driver/settings/", "dra_driver/sim/"),
 }
 """Top-level module → prefixes of the files that may import it."""
