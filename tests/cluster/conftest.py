@@ -2,6 +2,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.driver_fixtures import (
+    deployed_gates,
+    deployed_newest,
+    deployed_static,
+    driver,
+    driver_gates,
+    driver_newest,
+    driver_static,
+    new_namespace,
+)
 from tests.kube.cluster_fixtures import (
     cluster_default,
     cluster_folder,
@@ -18,7 +28,15 @@ __all__ = [
     "cluster_gates",
     "cluster_newest",
     "clusters_built",
+    "deployed_gates",
+    "deployed_newest",
+    "deployed_static",
+    "driver",
+    "driver_gates",
     "driver_image",
+    "driver_newest",
+    "driver_static",
+    "new_namespace",
     "pytest_runtest_makereport",
 ]
 
