@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
 import urllib3
+from urllib3.connection import HTTPConnection
 
 from dra_driver.adapters.kube_errors import answer_error, status_object, watch_error
 from dra_driver.errors import AdapterError
@@ -45,6 +46,7 @@ class Transport:
         pool: connections, with TLS and proxies set up.
         credentials: asked for at every request, as tokens rotate.
         user_agent: of the driver.
+        answer_timeout_s: for an answer, and for the beginning of a watch.
     """
 
     def __init__(
@@ -54,11 +56,13 @@ class Transport:
         pool: urllib3.PoolManager,
         credentials: Credentials,
         user_agent: str,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> None:
         self.server = server.rstrip("/")
         self._pool = pool
         self._credentials = credentials
         self._user_agent = user_agent
+        self._answer_timeout_s = answer_timeout_s
 
     def call(
         self,
@@ -70,7 +74,7 @@ class Transport:
         kind: str = "",
         query: Mapping[str, str] | None = None,
         body: Json | None = None,
-        timeout_s: float = ANSWER_TIMEOUT_S,
+        timeout_s: float | None = None,
     ) -> Json:
         """Send a request and give the JSON object of its answer.
 
@@ -82,15 +86,13 @@ class Transport:
             kind: that the answer must have; a Status in its place is an error whatever its code.
             query: parameters.
             body: JSON object to send.
-            timeout_s: until the whole answer is there.
+            timeout_s: until the answer is there.
 
         Raises:
             AdapterError: no answer, or one that is no success, or not of `kind`.
         """
         what = f"{what} at {self.server}"
-        timeout = urllib3.Timeout(
-            total=timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S), read=timeout_s
-        )
+        timeout = _timeout(self._answer_timeout_s if timeout_s is None else timeout_s)
         response = self._open(method, path, query, body, what=what, timeout=timeout)
         if response.status == _UNAUTHORIZED:
             response.drain_conn()
@@ -102,14 +104,21 @@ class Transport:
         """Open a watch; the server ends it after `timeout_s`."""
         what = f"{what} at {self.server}"
         asked = {**query, "watch": "1", "timeoutSeconds": str(max(1, int(timeout_s)))}
-        timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT_S, read=timeout_s + _WATCH_GRACE_S)
+        timeout = _timeout(self._answer_timeout_s)
         response = self._open("GET", path, asked, None, what=what, timeout=timeout)
         if response.status >= _FIRST_ERROR:
             _read(response, what=what, name="")
+        connection = response.connection
+        if isinstance(connection, HTTPConnection) and connection.sock is not None:
+            # A server begins a watch at once, and then it may be silent to the end of it.
+            connection.sock.settimeout(timeout_s + _WATCH_GRACE_S)
         return Stream(response, what=what)
 
     def close(self) -> None:
-        """Close idle connections."""
+        """Close idle connections now; clearing the pools would leave that to the collector."""
+        for key in list(self._pool.pools.keys()):
+            if (pool := self._pool.pools.get(key)) is not None:
+                pool.close()
         self._pool.clear()
 
     def _open(
@@ -188,6 +197,10 @@ class Stream:
                 if self._closed:
                     return
             raise _broken(self._what, error) from error
+
+
+def _timeout(total_s: float) -> urllib3.Timeout:
+    return urllib3.Timeout(total=total_s, connect=min(total_s, CONNECT_TIMEOUT_S), read=total_s)
 
 
 def _read(response: urllib3.BaseHTTPResponse, *, what: str, name: str) -> bytes:

@@ -126,14 +126,7 @@ class Publisher:
         self._capabilities = Capabilities(
             probe, driver=driver, node=node, clock=clock, distrust_s=timing.distrust_s
         )
-        self._watch = SliceWatch(
-            slices,
-            on_change=self._changed_by_others,
-            on_broken=self._watch_broke,
-            clock=clock,
-            backoff=self._new_backoff(),
-            watch_s=timing.watch_s,
-        )
+        self._watch = self._new_watch(slices)
         self._sync = SliceSync(
             slices=slices,
             probe=probe,
@@ -257,6 +250,16 @@ class Publisher:
         self._capabilities.doubt()
         self._stale.set()
         self._alarm.ask(0.0)
+
+    def _new_watch(self, slices: SliceApi) -> SliceWatch:
+        return SliceWatch(
+            slices,
+            on_change=self._changed_by_others,
+            on_broken=self._watch_broke,
+            clock=self._clock,
+            backoff=self._new_backoff(),
+            watch_s=self._timing.watch_s,
+        )
 
     def _new_backoff(self) -> Backoff:
         return Backoff(first_s=self._timing.retry_first_s, cap_s=self._timing.retry_cap_s)

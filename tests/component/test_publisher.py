@@ -103,13 +103,14 @@ def test_publisher_changes_mode_when_the_server_is_upgraded(
     with Running(kubeconfig=kubeconfig, inventory=node(2)) as running:
         running.wait_published()
         assert len(devices(server)) == 4
-        server.set_profile(V1_37)
-        wait_until(lambda: "allowMultipleAllocations" in devices(server)[0])
         # The same version, restarted with other gates: only the broken watch tells.
         server.stop()
         server.set_profile(V1_34_GATES)
         server.start()
         wait_until(lambda: len(devices(server)) == 36)
+        server.set_profile(V1_37)
+        wait_until(lambda: len(devices(server)) == 4)
+        assert devices(server)[0]["allowMultipleAllocations"]
         quiet(server)
 
 

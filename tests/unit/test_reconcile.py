@@ -154,6 +154,23 @@ def test_reconcile_deletes_only_own_leftovers_when_others_publish_too() -> None:
     assert created.body["spec"]["pool"]["generation"] == 10
 
 
+@pytest.mark.parametrize("pool", [builders.NODE, "old"])
+def test_reconcile_deletes_only_the_leftover_when_it_is_older_or_of_another_pool(
+    pool: str,
+) -> None:
+    server = Server()
+    server.converge(specs(70))
+    server.converge(specs(65))
+    (spec,) = specs(0)
+    # Sorts before the slice in its place; its generation counts only in a pool of its own.
+    generation = 1 if pool == builders.NODE else 9
+    spec["pool"] = {"name": pool, "generation": generation, "resourceSliceCount": 1}
+    server.create(SLICES, {"metadata": {"name": "00000-a"}, "spec": spec})
+    ops = server.converge(specs(65))
+    assert [op.name for op in ops if isinstance(op, DeleteSlice)] == ["00000-a"]
+    assert len(ops) == 1
+
+
 def test_reconcile_keeps_time_of_taints_when_they_stay() -> None:
     server = Server()
     server.converge(specs(2, unhealthy=0))

@@ -151,6 +151,17 @@ def test_build_pool_leaves_memory_out_when_board_does_not_say() -> None:
     assert pool.notes == (f"{inventory.gpus[0].uuid}: offered whole: its memory is not known",)
 
 
+@pytest.mark.parametrize(("usable_mib", "shared"), [(256, False), (257, True)])
+def test_build_pool_shares_memory_when_there_is_room_for_a_step(
+    usable_mib: int, *, shared: bool
+) -> None:
+    # 64 MiB for an MPS server and a margin of 128 MiB are kept back.
+    gpu = builders.gpu(0, memory_total_bytes=(usable_mib + 192) * MIB, memory_reserved_bytes=0)
+    pool = pool_of(builders.inventory(gpu))
+    assert dict(device(pool, gpu).capacity)["memory"].value == usable_mib * MIB
+    assert device(pool, gpu).shareable is shared
+
+
 def test_build_pool_leaves_boards_out_when_they_are_in_mig_mode_or_unreadable() -> None:
     inventory = builders.inventory(
         builders.gpu(0, mig_enabled=True),
