@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.kube.fixtures import api_default, api_gates, kubernetes_built
+from tests.kube.fixtures import api_default, api_gates, kubectl, kubernetes_built
 
-__all__ = ["api_default", "api_gates", "kubernetes_built"]
+__all__ = ["api_default", "api_gates", "kubectl", "kubernetes_built"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,18 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from dra_driver.model.claim import ClaimRef
 from dra_driver.sim.kubelet import FakeKubelet
 from dra_driver.sim.kubelet_values import KubeletClaim, KubeletError
 from tests import builders
+from tests.api.plugin_identity import plugin_token
 from tests.component.node_rig import TIMES, PluginProcess, simulation
 from tests.kube.harness import ApiServer
-from tests.kube.objects import create_namespace, create_node, service_account_token, wait_for_rights
+from tests.kube.objects import create_namespace, create_node
 from tests.waiting import eventually
 
-MANIFESTS = Path(__file__).parents[2] / "manifests" / "base"
 RESOURCE = "/apis/resource.k8s.io/v1"
 EVENTS = "/api/v1/namespaces/{namespace}/events"
 _numbers = itertools.count(1)
@@ -100,16 +99,7 @@ class Site:
         return [f"{each['reason']}: {each['message']}" for each in found]
 
     def _identity(self) -> Path:
-        admin = self.server.admin
-        for name in ("namespace", "rbac", "slice-policy"):
-            for document in yaml.safe_load_all((MANIFESTS / f"{name}.yaml").read_text()):
-                admin.apply(document)
-        account = {"namespace": "gpuslice", "service_account": "gpuslice-plugin"}
-        role = admin.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/gpuslice-plugin")
-        wait_for_rights(admin, rules=role["rules"], **account)
-        token = service_account_token(
-            admin, namespace="gpuslice", name="gpuslice-plugin", node=self.node
-        )
+        token = plugin_token(self.server, node=self.node)
         return self.server.write_kubeconfig(self.node, token=token)
 
 

@@ -63,7 +63,7 @@ class Client:
         """Delete one object, or a collection where the path names one."""
         return self.request("DELETE", path, query=query)
 
-    def apply(self, manifest: Json) -> Json:
+    def apply(self, manifest: Json, **query: str) -> Json:
         """Create or update an object of any kind from its manifest, by server-side apply.
 
         A namespaced object without a namespace goes to ``default``.
@@ -73,7 +73,7 @@ class Client:
             "PATCH",
             path,
             body=manifest,
-            query={"fieldManager": "tests", "force": "true"},
+            query={"fieldManager": "tests", "force": "true", **query},
             content_type="application/apply-patch+yaml",
         )
 
