@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from dra_driver.plan.allocate_pools import gather_pools
@@ -25,7 +26,7 @@ from dra_driver.plan.allocate_values import (
 )
 
 CANNOT_ALLOCATE = "cannot allocate all claims"
-"""Of a node, as FailedScheduling Events quote it."""
+INVALID_POOLS = "invalid resource pools were encountered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,25 +79,20 @@ def allocate(
     planner = RequestPlanner(
         pools=pools, classes=view.classes, held=view.held, rules=rules, selection=selection
     )
-    plans = planner.plan(claims)
-    search = Search(claims, plans, pools=pools, held=view.held, rules=rules, selection=selection)
+    search = Search(
+        claims,
+        planner.plan(claims),
+        pools=pools,
+        held=view.held,
+        rules=rules,
+        selection=selection,
+    )
     solution = search.solve()
     if solution is None:
         invalid = not rules.first and any(pool.invalid for pool in pools)
-        return Refused(
-            reason="invalid resource pools were encountered" if invalid else CANNOT_ALLOCATE
-        )
-    return Allocated(
-        allocations=tuple(
-            allocation_json(
-                claim,
-                solution.chosen[index],
-                solution.choices[index],
-                classes=view.classes,
-                node=view.node,
-                rules=rules,
-                share_ids=share_ids,
-            )
-            for index, claim in enumerate(claims)
-        )
+        return Refused(reason=INVALID_POOLS if invalid else CANNOT_ALLOCATE)
+    to_json = partial(
+        allocation_json, classes=view.classes, node=view.node, rules=rules, share_ids=share_ids
     )
+    each = zip(claims, solution.chosen, solution.choices, strict=True)
+    return Allocated(allocations=tuple(to_json(*parts) for parts in each))

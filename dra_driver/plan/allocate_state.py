@@ -114,6 +114,12 @@ class Taking:
             if not self._rules.first:
                 self._release(claim, request, offer)
             return None
+        return self._record(claim, request, candidate, shared=shared)
+
+    def _record(
+        self, claim: int, request: DeviceRequest, candidate: Candidate, *, shared: bool
+    ) -> Undo:
+        offer = candidate.offer
         amounts = taken(request.capacity, offer, self._rules) if shared else {}
         self._sum_up(offer, amounts, sign=1)
         self._chosen[claim].append(

@@ -13,6 +13,7 @@ from threading import Event, Lock
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from dra_driver.sim.api_discovery import discovery
 from dra_driver.sim.api_faults import Fault, Faults
 from dra_driver.sim.api_profiles import ApiProfile
 from dra_driver.sim.api_resources import Objects, Target, find_target
@@ -153,6 +154,9 @@ class _Handler(BaseHTTPRequestHandler):
         if target is None:
             if self._request.path == "/version":
                 self._answer(200, profile.version())
+                return
+            if (document := discovery(self._request.path)) is not None:
+                self._answer(200, document)
                 return
             raise StatusError(404, "NotFound", "the server could not find the requested resource")
         match self._request.verb:

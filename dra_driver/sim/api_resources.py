@@ -34,8 +34,15 @@ _DRA = "resource.k8s.io/v1"
 RESOURCES = (
     Resource(api_version="v1", plural="nodes", kind="Node", namespaced=False),
     Resource(api_version="v1", plural="events", kind="Event", namespaced=True),
+    Resource(api_version="v1", plural="pods", kind="Pod", namespaced=True),
     Resource(api_version=_DRA, plural="deviceclasses", kind="DeviceClass", namespaced=False),
     Resource(api_version=_DRA, plural="resourceclaims", kind="ResourceClaim", namespaced=True),
+    Resource(
+        api_version=_DRA,
+        plural="resourceclaimtemplates",
+        kind="ResourceClaimTemplate",
+        namespaced=True,
+    ),
     Resource(api_version=_DRA, plural="resourceslices", kind="ResourceSlice", namespaced=False),
 )
 _IMMUTABLE = {"resourceslices": ("driver", "nodeName")}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock, Thread
 from types import TracebackType
@@ -113,6 +114,12 @@ class SimApiServer:
 
     def replace(self, resource: str, body: Object, *, namespace: str = "") -> Object:
         target = self._target(resource, namespace, body["metadata"]["name"])
+        return self._objects.replace(target, body, self.profile())
+
+    def replace_status(self, resource: str, body: Object, *, namespace: str = "") -> Object:
+        """Store the status of an object, and nothing else of it."""
+        target = self._target(resource, namespace, body["metadata"]["name"])
+        target = replace(target, subresource="status")
         return self._objects.replace(target, body, self.profile())
 
     def delete(self, resource: str, name: str, *, namespace: str = "") -> None:

@@ -103,6 +103,18 @@ def test_allocate_goes_back_when_a_later_request_fails() -> None:
     ]
 
 
+def test_allocate_gives_back_what_it_took_on_a_way_that_failed() -> None:
+    cluster = _cluster(gpu("a", memory=10), gpu("b", memory=4))
+    both = claim_json(request("some", memory="4Gi"), request("most", memory="10Gi"))
+    assert cluster.names(both) == ["b", "a"]
+
+
+def test_allocate_forgets_a_device_that_one_of_two_constraints_refused() -> None:
+    cluster = _cluster(whole("a", numa=0), whole("b", numa=1, rack=1), whole("c", numa=1, rack=1))
+    constraints = [{"matchAttribute": f"gpuslice.io/{name}"} for name in ("numa", "rack")]
+    assert cluster.names(claim_json(request(count=2), constraints=constraints)) == ["b", "c"]
+
+
 def test_allocate_gives_all_devices_or_none() -> None:
     cluster = _cluster(gpu("a"), gpu("b"), whole("monitor", kind="m"))
     everything = claim_json(request(memory="40Gi", allocationMode="All"))

@@ -33,6 +33,20 @@ def test_first_scheduler_refuses_shares_for_ever_when_the_first_device_is_full()
     assert sum(map(bool, given)) == 8
 
 
+def test_first_scheduler_keeps_a_refused_device_marked_until_the_search_ends() -> None:
+    small = {**gpu("small", memory=1), "attributes": {}}
+    wish = {
+        "name": "gpu",
+        "firstAvailable": [
+            {"name": "large", **choice(memory="10Gi")},
+            {"name": "small", **choice(memory="1Gi")},
+        ],
+    }
+    # The check of the first alternative looks at `small`, fails, and `b` stays in use.
+    assert _cluster(small, whole("b")).names(claim_json(wish)) == []
+    assert _cluster(small, gpu("b")).names(claim_json(wish)) == ["b"]
+
+
 def test_first_scheduler_fills_all_devices_behind_pads() -> None:
     cluster = _cluster(*PADS, *(gpu(f"g{number}") for number in range(5)))
     given = [cluster.names(claim_json(request(memory="10Gi", compute=10))) for _ in range(41)]

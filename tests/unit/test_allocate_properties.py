@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -70,6 +71,7 @@ _WANTED_MAX = 5
 
 
 @given(devices=_devices(), pods=_PODS, rules=_RULES)
+@settings(deadline=None)
 def test_allocate_never_overcommits(
     devices: list[Json], pods: list[list[Json]], rules: SchedulerRules
 ) -> None:
@@ -80,6 +82,7 @@ def test_allocate_never_overcommits(
 
 
 @given(devices=_devices(), pods=_PODS, rules=_RULES)
+@settings(deadline=None)
 def test_allocate_is_deterministic(
     devices: list[Json], pods: list[list[Json]], rules: SchedulerRules
 ) -> None:
@@ -170,7 +173,7 @@ def _spend(used: dict[Any, Decimal], device: Json, asked: Json) -> bool:
         step = 1 << 30 if name == "memory" else 1
         default = value if name == "memory" else Decimal(1)
         amount = parse_quantity(asked[name]) if name in asked else default
-        total = used.get((device["name"], name), Decimal(0)) + -(-amount // step) * step
+        total = used.get((device["name"], name), Decimal(0)) + math.ceil(amount / step) * step
         if total > value:
             return False
         used[device["name"], name] = total
