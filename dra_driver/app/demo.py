@@ -32,8 +32,8 @@ _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _INTRODUCTION = (
     "A node that does not exist: its GPUs are simulated, and an API server, a scheduler and a"
-    " kubelet run inside this process. The gpuslice plugin is the real one, over real sockets."
-    " It takes some seconds, needs no rights, and leaves nothing behind."
+    " kubelet run inside this process. The gpuslice plugin is the real one, and talks to them"
+    " over real sockets. It takes some seconds, needs no rights, and leaves nothing behind."
 )
 
 
@@ -71,6 +71,8 @@ def _run(view: View, options: argparse.Namespace) -> int:
         raise GpusliceError(f"{node.root} could not be removed: delete it by hand")
     took_s = monotonic() - start_s
     view.text(f"{node.root} is removed. That was all, in {took_s:.1f} s.")
+    if not options.keep:
+        view.text("With --keep it stays, to be looked at and played with.")
     if options.json:
         sys.stdout.write(f"{json.dumps({**result, 'seconds': round(took_s, 3)}, indent=2)}\n")
     return 0

@@ -19,6 +19,7 @@ from dra_driver.model.quantity import MIB, parse_quantity
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 JOBS, QUARTER, WHOLE, NODE_WIDE = "small-jobs", "quarter", "whole-gpu", "whole-node"
+_TYPO = "Garanteed"
 
 
 class Story:
@@ -40,8 +41,8 @@ class Story:
         devices, _ = self._node.wait_for(self._node.devices, "its devices were published")
         published_s = monotonic() - start_s
         self._view.text(
-            f"The plugin runs as process {pid}. The kubelet had registered it after"
-            f" {registered_s:.1f} s, and its devices were published after {published_s:.1f} s."
+            f"The plugin runs as process {pid}. {registered_s:.1f} s after its start it was known to"
+            f" the kubelet, and after {published_s:.1f} s its devices were published:"
         )
         gpus = _of_type(devices, "gpu")
         self._view.table(
@@ -141,8 +142,8 @@ class Story:
         (typo,) = self._cluster.create(wrong)
         failed = self._refused(typo)
         self._view.text(
-            f"{typo} fits, but its configuration has a typing mistake. The scheduler cannot know,"
-            " the driver does. The pod's Event:"
+            f"{typo} fits, but its claim's configuration says qos: {_TYPO}. The scheduler cannot"
+            " know, the driver does. The pod's Event:"
         )
         self._view.alarm(f"{failed.reason}: {failed.message}")
         for each in (documents, wrong):
@@ -211,14 +212,14 @@ def _asked(documents: Sequence[Json]) -> dict[str, str]:
 
 
 def _with_typo(documents: Sequence[Json]) -> list[Json]:
-    """The same claim and pod under other names, with a configuration that nobody can mean."""
+    """The same claim and pod under other names, with a typing mistake in its configuration."""
     template, pod = deepcopy(list(documents))
     template["metadata"]["name"] = pod["metadata"]["name"] = "mistyped"
     pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "mistyped"
     parameters = {
         "apiVersion": "config.gpuslice.io/v1alpha1",
         "kind": "SliceConfig",
-        "qos": "Garanteed",
+        "qos": _TYPO,
     }
     opaque = {"driver": DRIVER, "parameters": parameters}
     template["spec"]["spec"]["devices"]["config"] = [{"opaque": opaque}]

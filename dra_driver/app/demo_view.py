@@ -140,7 +140,7 @@ class Rich:
         self._console.print(Padding(table, (0, 0, 0, 2)))
 
     def code(self, text: str, language: str) -> None:
-        syntax = Syntax(text, language, background_color="default", word_wrap=True)
+        syntax = Syntax(text.rstrip(), language, background_color="default", word_wrap=True)
         self._console.print(Padding(syntax, (0, 0, 0, 4)))
 
     def usage(self, gpus: Sequence[GpuUsage]) -> None:
@@ -195,7 +195,7 @@ def _bars(gpus: Sequence[GpuUsage]) -> Padding:
 
 def _bar(share: float, style: str) -> Text:
     full = round(share * _BAR)
-    return Text.assemble(("━" * full, style), ("━" * (_BAR - full), "bright_black"))
+    return Text.assemble(("█" * full, style), ("░" * (_BAR - full), "bright_black"))
 
 
 def _tenants(gpu: GpuUsage) -> str:

@@ -24,11 +24,19 @@ from tests.unit.publishing import DEFAULT_34, DEFAULT_37, GATES_34, options, poo
 CLASSES = list(yaml.safe_load_all((ROOT / "manifests/base/deviceclasses.yaml").read_text()))
 EXAMPLES = sorted((ROOT / "manifests/examples").glob("*.yaml"))
 GPUS = 2
+NODES = (
+    (DEFAULT_37, "whole"),
+    (GATES_34, "whole"),
+    (DEFAULT_34, "whole"),
+    (DEFAULT_34, "2x25+5x10"),
+    (DEFAULT_34, "2x50"),
+)
+"""API servers and layouts of slots."""
 
 
-def _pool(server: ApiCapability, layout: str = "whole") -> Pool:
-    gpus = (builders.gpu(number) for number in range(GPUS))
-    return pool_of(builders.inventory(*gpus), server, publish=options(PublishMode.AUTO, layout))
+def _pool(server: ApiCapability, layout: str = "whole", *, gpus: int = GPUS) -> Pool:
+    inventory = builders.inventory(*map(builders.gpu, range(gpus)))
+    return pool_of(inventory, server, publish=options(PublishMode.AUTO, layout))
 
 
 def _slices(pool: Pool) -> list[dict[str, Any]]:
@@ -118,24 +126,34 @@ def test_document_names_the_death_of_the_scheduler() -> None:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_example_names_things_that_exist(path: Path) -> None:
+def test_example_is_understood_everywhere_and_allocated_somewhere(path: Path) -> None:
     documents = list(yaml.safe_load_all(path.read_text()))
-    classes = {each["metadata"]["name"] for each in CLASSES}
-    templates = {
-        each["metadata"]["name"]: each["spec"]["spec"]["devices"]
+    specs = [
+        each["spec"]["spec"] if each["kind"] == "ResourceClaimTemplate" else each["spec"]
         for each in documents
-        if each["kind"] == "ResourceClaimTemplate"
-    }
-    for devices in templates.values():
-        for request in devices["requests"]:
-            for each in request.get("firstAvailable") or [request["exactly"]]:
-                assert each["deviceClassName"] in classes
-    for each in documents:
-        if each["kind"] in {"Pod", "Job"}:
-            spec = each["spec"]["template"]["spec"] if each["kind"] == "Job" else each["spec"]
-            names = {claim["name"] for claim in spec["resourceClaims"]}
-            assert {claim["resourceClaimTemplateName"] for claim in spec["resourceClaims"]} <= set(
-                templates
-            )
-            for container in spec["containers"]:
-                assert {claim["name"] for claim in container["resources"]["claims"]} <= names
+        if each["kind"] in {"ResourceClaimTemplate", "ResourceClaim"}
+    ]
+    for spec in specs:
+        answers = [_answer(spec, server, layout) for server, layout in NODES]
+        assert [each["error"] for each in answers if "error" in each] == []
+        assert any("allocations" in each for each in answers)
+
+
+def _answer(spec: dict[str, Any], server: ApiCapability, layout: str) -> dict[str, Any]:
+    """What a fresh node says to a claim, as the API server of its version stores it."""
+    stored = json.loads(json.dumps(spec["devices"]))
+    if not server.consumable:
+        for request in stored["requests"]:
+            for choice in request.get("firstAvailable") or [request["exactly"]]:
+                choice.pop("capacity", None)
+    return allocate_document(
+        {
+            "minor": server.minor,
+            "consumable": server.consumable,
+            "taints": server.taints,
+            "node": builders.NODE,
+            "slices": _slices(_pool(server, layout, gpus=8)),
+            "classes": CLASSES,
+            "claims": [claim_json(*stored.pop("requests"), **stored)],
+        }
+    )
