@@ -41,8 +41,8 @@ class Story:
         devices, _ = self._node.wait_for(self._node.devices, "its devices were published")
         published_s = monotonic() - start_s
         self._view.text(
-            f"The plugin runs as process {pid}. {registered_s:.1f} s after its start it was known to"
-            f" the kubelet, and after {published_s:.1f} s its devices were published:"
+            f"The plugin runs as process {pid}. {registered_s:.1f} s after its start the kubelet"
+            f" knew it, and after {published_s:.1f} s its devices were published:"
         )
         gpus = _of_type(devices, "gpu")
         self._view.table(
