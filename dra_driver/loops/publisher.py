@@ -39,7 +39,8 @@ class PublisherTiming:
         recheck_s: between looks at the server's version and the Node.
         relist_s: between lists when nothing seems to have changed.
         retry_first_s, retry_cap_s: pauses after failures that may pass.
-        refused_s: pause after a refusal.
+        refused_first_s, refused_s: pauses after refusals, which only people end; short ones at
+            first, as a server that has just started does not know anybody's rights yet.
         watch_s: how long one watch is kept open.
         distrust_s: how long to do without fields that the server dropped unexpectedly.
     """
@@ -50,6 +51,7 @@ class PublisherTiming:
     relist_s: float = 600.0
     retry_first_s: float = 0.2
     retry_cap_s: float = 15.0
+    refused_first_s: float = 1.0
     refused_s: float = 60.0
     watch_s: float = 300.0
     distrust_s: float = 300.0
@@ -123,6 +125,7 @@ class Publisher:
         self._fights = Fights(clock, settle_s=timing.settle_s, cap_s=timing.recheck_s)
         self._progress = _Progress()
         self._backoff = self._new_backoff()
+        self._refusals = Backoff(first_s=timing.refused_first_s, cap_s=timing.refused_s)
         self._capabilities = Capabilities(
             probe, driver=driver, node=node, clock=clock, distrust_s=timing.distrust_s
         )
@@ -217,6 +220,7 @@ class Publisher:
         progress.failing = False
         progress.told.clear()
         self._backoff.reset()
+        self._refusals.reset()
         pool = published.pool
         self._recorder.gauge("published_devices", len(pool.devices))
         if pool != self.state.get().pool:
@@ -226,12 +230,12 @@ class Publisher:
 
     def _failed(self, error: AdapterError) -> None:
         refused = error.permanent and not isinstance(error, NotFound)
-        pause_s = self._backoff.next_s()
+        pause_s = (self._refusals if refused else self._backoff).next_s()
         self._recorder.count("publish_failures_total", kind=_kind(error))
         if refused:
             # A new inventory may be what cures it, so that is tried, but never in a hurry.
-            self._alarm.hold(min(1.0, self._timing.refused_s))
-            self._alarm.ask(self._timing.refused_s)
+            self._alarm.hold(min(1.0, pause_s))
+            self._alarm.ask(pause_s)
         else:
             self._alarm.hold(pause_s)
             self._alarm.ask(pause_s)

@@ -29,6 +29,7 @@ FAST = PublisherTiming(
     recheck_s=0.3,
     retry_first_s=0.05,
     retry_cap_s=0.4,
+    refused_first_s=0.1,
     refused_s=0.5,
     watch_s=60.0,
     distrust_s=60.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -115,13 +116,32 @@ def test_publisher_heals_what_happened_when_the_server_was_away(
         quiet(server)
 
 
-def test_publisher_asks_rarely_and_tells_once_when_it_is_refused(
+def test_publisher_asks_ever_more_rarely_when_it_is_refused(
     server: SimApiServer, kubeconfig: Path
 ) -> None:
-    server.faults.add(Fault(verb="list", resource=SLICES, status=403, reason="Forbidden", times=4))
+    server.faults.add(Fault(verb="list", resource=SLICES, status=403, reason="Forbidden", times=6))
     with Running(kubeconfig=kubeconfig, inventory=node(1)) as running:
         wait_until(lambda: "grant the right" in running.state.problem)
         running.wait_published()
-        assert running.recorder.counted("publish_failures_total", kind="refused") == 4
+        assert running.recorder.counted("publish_failures_total", kind="refused") == 6
         tries = [each.at_s for each in server.requests() if each.verb == "list"]
-        assert all(later - earlier > 0.4 for earlier, later in pairwise(tries[:4]))
+        pauses = [later - earlier for earlier, later in pairwise(tries[:7])]
+        # Each is shortened at random by up to a half.
+        assert min(pauses[4:]) >= FAST.refused_s / 2
+        assert max(pauses) < FAST.refused_s + 0.5
+
+
+def test_publisher_comes_back_soon_when_a_starting_server_does_not_know_its_rights_yet(
+    server: SimApiServer, kubeconfig: Path
+) -> None:
+    timing = replace(FAST, refused_s=60.0)
+    with Running(kubeconfig=kubeconfig, inventory=node(1), timing=timing) as running:
+        running.wait_published()
+        server.faults.add(
+            Fault(resource="version", status=403, reason="Forbidden", times=2),
+        )
+        server.stop()
+        running.set(node(2))
+        server.start()
+        wait_until(lambda: len(devices(server)) == 4, timeout_s=5.0)
+        assert server.faults.pending() == 0
