@@ -15,7 +15,9 @@ import yaml
 from dra_api.config import decode
 from dra_driver.cli import main
 from dra_driver.settings import Settings, flag_of, variable_of
+from tests import manifests
 from tests.arch.sources import ROOT
+from tests.manifests import of_kind
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -45,8 +47,11 @@ def test_readme_names_scripts_that_exist_and_can_run() -> None:
 
 
 def test_readme_uses_only_commands_of_the_project() -> None:
-    for program, *_ in _commands():
-        assert program == "gpuslice" or _SCRIPT.fullmatch(program), program
+    for program, *arguments in _commands():
+        if program == "kubectl":
+            assert (ROOT / arguments[-1]).exists(), arguments
+        else:
+            assert program == "gpuslice" or _SCRIPT.fullmatch(program), program
 
 
 @pytest.mark.parametrize(
@@ -73,14 +78,23 @@ def test_readme_has_every_setting_in_its_table() -> None:
 def test_readme_has_recipes_that_are_valid() -> None:
     documents = [each for block in _blocks("yaml") for each in yaml.safe_load_all(block)]
     assert {each["kind"] for each in documents} == {
-        "DeviceClass",
+        "Kustomization",
         "Pod",
         "ResourceClaimTemplate",
     }
-    classes = {each["metadata"]["name"] for each in documents if each["kind"] == "DeviceClass"}
+    classes = {each["metadata"]["name"] for each in of_kind("DeviceClass", manifests.base())}
     for document in documents:
         if document["kind"] == "ResourceClaimTemplate":
             _check_devices(document["spec"]["spec"]["devices"], classes)
+        if document["kind"] == "Kustomization":
+            for path in (*document["resources"], *document["components"]):
+                assert (ROOT / path.removeprefix("../") / "kustomization.yaml").exists()
+
+
+def test_readme_lists_all_examples() -> None:
+    _, _, table = README.partition("| file of `manifests/examples` |")
+    listed = re.findall(r"`([\w-]+)\.yaml`", table.partition("\n\n")[0])
+    assert sorted(listed) == [path.stem for path in manifests.EXAMPLES]
 
 
 def _check_devices(devices: Mapping[str, Any], classes: set[str]) -> None:
