@@ -73,7 +73,7 @@ def watch_error(status: Mapping[str, Any], *, what: str) -> AdapterError:
 
 
 def _other_error(status: int, text: str, retry_after: str | None) -> AdapterError:
-    if retry_after is not None and retry_after.isdigit():
+    if retry_after is not None and retry_after.isascii() and retry_after.isdigit():
         return Busy(f"{text}; it is asked again", retry_after_s=float(retry_after))
     way_out = _WAY_OUT.get(status, "it is asked again" if status >= _SERVER_ERRORS else "")
     permanent = status < _SERVER_ERRORS and status not in _TRANSIENT

@@ -220,10 +220,17 @@ def _read(response: urllib3.BaseHTTPResponse, *, what: str, name: str) -> bytes:
 def _parse(data: bytes, *, what: str, kind: str) -> Json:
     try:
         answer: Any = json.loads(data)
-    except ValueError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise AdapterError(
             f"{what}: the answer is no JSON: {data[:80]!r}; check that the address is an API "
             "server's and what stands in between"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        # Parameters of a claim are its user's, and the server keeps whatever is JSON.
+        raise AdapterError(
+            f"{what}: the answer has numbers too long or lists too deep to be read ({error}); "
+            "take them out of the object, such as out of a claim's opaque parameters",
+            permanent=True,
         ) from error
     if not isinstance(answer, dict):
         raise AdapterError(f"{what}: the answer is no JSON object")
