@@ -12,6 +12,7 @@ from tests.cluster.driver_fixtures import (
     driver_static,
     new_namespace,
 )
+from tests.cluster.life_fixtures import site
 from tests.kube.cluster_fixtures import (
     cluster_default,
     cluster_folder,
@@ -38,6 +39,7 @@ __all__ = [
     "driver_static",
     "new_namespace",
     "pytest_runtest_makereport",
+    "site",
 ]
 
 
