@@ -67,7 +67,9 @@ def answer_error(
 
 def watch_error(status: Mapping[str, Any], *, what: str) -> AdapterError:
     """Turn an ERROR event of a watch into an error."""
-    code = int(status.get("code") or _SERVER_ERRORS)
+    code = status.get("code")
+    if not isinstance(code, int):
+        code = _SERVER_ERRORS
     body = json.dumps(status).encode()
     return answer_error(code, body, what=what, name="", retry_after=None)
 

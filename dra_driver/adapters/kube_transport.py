@@ -182,8 +182,14 @@ class Stream:
     def _events(self) -> Iterator[Json]:
         for line in self._lines():
             event = _parse(line, what=self._what, kind="")
-            if event.get("type") == "ERROR":
-                raise watch_error(event.get("object") or {}, what=self._what)
+            found = event.get("object")
+            if event.get("type") == "ERROR" and isinstance(found, Mapping):
+                raise watch_error(found, what=self._what)
+            if not _is_change(event.get("type"), found):
+                raise AdapterError(
+                    f"{self._what}: {line[:80]!r} is no event; check that the address is an API "
+                    "server's and what stands in between"
+                )
             yield event
 
     def _lines(self) -> Iterator[bytes]:
@@ -201,6 +207,14 @@ class Stream:
 
 def _timeout(total_s: float) -> urllib3.Timeout:
     return urllib3.Timeout(total=total_s, connect=min(total_s, CONNECT_TIMEOUT_S), read=total_s)
+
+
+def _is_change(kind: Any, found: Any) -> bool:
+    metadata = found.get("metadata") if isinstance(found, Mapping) else None
+    if not isinstance(kind, str) or not isinstance(metadata, Mapping):
+        return False
+    # A bookmark is about no object.
+    return kind == "BOOKMARK" or isinstance(metadata.get("name"), str)
 
 
 def _read(response: urllib3.BaseHTTPResponse, *, what: str, name: str) -> bytes:

@@ -130,3 +130,29 @@ def test_node_is_not_known_when_the_answer_has_no_uid(
 
     with pytest.raises(AdapterError, match=r"get Node node-a.*uid"):
         api.probe.node_uid()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        "{}",
+        '{"type": "ADDED"}',
+        '{"type": "ADDED", "object": null}',
+        '{"type": "ADDED", "object": {"metadata": "x"}}',
+        '{"type": "DELETED", "object": {"metadata": {}}}',
+        '{"type": null, "object": {"metadata": {"name": "a"}}}',
+        '{"type": "BOOKMARK", "object": {"metadata": "x"}}',
+        '{"type": "ERROR", "object": [1]}',
+        '{"type": "ERROR", "object": {"code": "abc"}}',
+        '{"type": "ERROR", "object": {"code": 404, "details": [1]}}',
+        '{"kind": "Status", "code": 500}',
+    ],
+)
+def test_watch_breaks_when_an_event_makes_no_sense(
+    server: SimApiServer, api: KubeApi, event: str
+) -> None:
+    raw = event.encode() + b"\n"
+    server.faults.add(Fault(verb="watch", resource="resourceslices", status=200, raw=raw))
+
+    with pytest.raises(AdapterError, match="watch ResourceSlices"):
+        list(api.slices.watch_slices("1", 1.0))
