@@ -174,13 +174,13 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "semver": semver,
     "isQuantity": _is_valid(quantity),
     "isSemver": _is_valid(semver),
+    "sign": _sign,
 }
 METHODS: Mapping[str, Callable[..., Any]] = {
     "compareTo": lambda one, other: celtypes.IntType(_compare(one, other)),
     "isGreaterThan": lambda one, other: celtypes.BoolType(_compare(one, other) > 0),
     "isLessThan": lambda one, other: celtypes.BoolType(_compare(one, other) < 0),
     "asInteger": _as_integer,
-    "sign": _sign,
     "major": _number_of(0),
     "minor": _number_of(1),
     "patch": _number_of(2),

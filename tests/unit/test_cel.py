@@ -47,6 +47,7 @@ C = 'device.capacity["gpuslice.io"]'
         f'{C}.memory.isGreaterThan(quantity("79Gi"))',
         f'{C}.memory.isLessThan(quantity("81G")) == false',
         f'{C}.memory == quantity("81920Mi")',
+        f'sign({C}.memory) == 1 && sign(quantity("0")) == 0',
         f'{A}.driverVersion.compareTo(semver("570.133.20")) == 0',
         f'{A}.driverVersion.isGreaterThan(semver("570.133.20-rc.1"))',
         f'{A}.driverVersion.isLessThan(semver("570.133.100"))',
@@ -98,6 +99,7 @@ def test_selector_is_false(expression: str) -> None:
         (f'{C}.memory.compareTo(quantity("many")) == 0', "quantity"),
         (f'{A}.driverVersion.isGreaterThan(semver("570"))', "semver"),
         (f"{A}.type in {A}.type", "in"),
+        (f"{C}.memory.sign() == 1", "sign"),
     ],
 )
 def test_selector_is_an_error_when_it_cannot_be_evaluated(expression: str, text: str) -> None:
