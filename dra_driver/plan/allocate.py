@@ -71,9 +71,11 @@ def allocate(
 
     Raises:
         AllocationError: the scheduler would end the attempt with an error: a selector cannot be
-            evaluated, a class is missing, a request can never be satisfied.
+            evaluated, a request can never be satisfied.
         SchedulerPanicError: the scheduler would die.
     """
+    if missing := next(_missing_classes(claims, view.classes), ""):
+        return Refused(reason=missing)
     pools = gather_pools(view.slices, view.node, rules)
     selection = Selection(matches=matches)
     planner = RequestPlanner(
@@ -96,3 +98,15 @@ def allocate(
     )
     each = zip(claims, solution.chosen, solution.choices, strict=True)
     return Allocated(allocations=tuple(to_json(*parts) for parts in each))
+
+
+def _missing_classes(
+    claims: tuple[PendingClaim, ...], classes: Mapping[str, OfferedClass]
+) -> Iterator[str]:
+    """Why the pod waits for a class; the scheduler looks at that before it looks for devices."""
+    for request in (each for claim in claims for each in claim.requests):
+        for choice in request.choices:
+            if choice.device_class not in classes:
+                yield (
+                    f"request {choice.full_name}: device class {choice.device_class} does not exist"
+                )

@@ -83,7 +83,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestPlanner:
-    """Looks at all requests of a pod's claims."""
+    """Looks at all requests of a pod's claims; all classes that they name are there."""
 
     pools: tuple[OfferedPool, ...]
     classes: Mapping[str, OfferedClass]
@@ -124,12 +124,7 @@ class RequestPlanner:
             raise AllocationError(
                 f"{where}: has capacity requests, but the DRAConsumableCapacity feature is disabled"
             )
-        device_class = self.classes.get(choice.device_class)
-        if device_class is None:
-            raise AllocationError(
-                f"{where}: could not retrieve device class {choice.device_class}: "
-                f'deviceclass.resource.k8s.io "{choice.device_class}" not found'
-            )
+        device_class = self.classes[choice.device_class]
         plan = RequestPlan(request=choice, device_class=device_class, count=choice.count)
         if not choice.all_devices:
             return plan

@@ -224,9 +224,11 @@ def test_allocate_takes_the_alternative_that_stays_within_the_limit() -> None:
     assert len(cluster.names(claim_json(request("base", count=20), wish))) == 21
 
 
-def test_allocate_names_the_class_that_is_missing() -> None:
-    with pytest.raises(AllocationError, match='"nope" not found'):
-        _cluster(gpu("a")).allocate(claim_json(request(deviceClassName="nope")))
+def test_allocate_refuses_before_all_else_when_a_class_is_missing() -> None:
+    broken = request("broken", count=33)
+    wish = {"name": "gpu", "firstAvailable": [{"name": "b", **choice(deviceClassName="nope")}]}
+    refusal = Refused(reason="request gpu/b: device class nope does not exist")
+    assert _cluster(gpu("a")).allocate(claim_json(broken, wish)) == refusal
 
 
 def test_allocate_ignores_other_nodes_and_old_generations() -> None:

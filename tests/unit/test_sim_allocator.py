@@ -104,8 +104,10 @@ def test_shares_fill_one_gpu_before_the_next(minor: int, server: ApiCapability) 
 def test_document_tells_an_error_from_a_refusal() -> None:
     document = {"minor": 37, "node": builders.NODE, "slices": _slices(_pool(DEFAULT_37))}
     answer = allocate_document({**document, "claims": [_ask("slice")]})
+    assert answer == {"refused": "request gpu: device class slice.gpuslice.io does not exist"}
+    answer = allocate_document({**document, "classes": CLASSES, "claims": [_ask("gpu", count=33)]})
     assert answer["kind"] == "AllocationError"
-    assert 'deviceclass.resource.k8s.io "slice.gpuslice.io" not found' in answer["error"]
+    assert "33 exceeds the claim limit of 32" in answer["error"]
 
 
 def test_document_names_the_death_of_the_scheduler() -> None:
