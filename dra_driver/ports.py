@@ -6,7 +6,7 @@ return. Adapters raise `AdapterError` and its subclasses; nothing else crosses a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -98,6 +98,10 @@ class JournalTransaction(Protocol):
         """All readable records by claim UID."""
         ...
 
+    def on(self, gpus: Iterable[GpuUuid]) -> Mapping[str, Record]:
+        """Those of `records` that use one of these GPUs; its cost is that of what it gives."""
+        ...
+
     def newer(self) -> Mapping[str, NewerRecord]:
         """Entries of newer releases by claim UID; `put` and `delete` refuse them."""
         ...
@@ -110,8 +114,14 @@ class JournalTransaction(Protocol):
 class Journal(Protocol):
     """Durable records of claims, shared by all plugin processes of the node."""
 
-    def transaction(self) -> AbstractContextManager[JournalTransaction]:
+    def transaction(
+        self, intended: Record | None = None
+    ) -> AbstractContextManager[JournalTransaction]:
         """Hold the journal's lock (for milliseconds); changes by other processes are visible.
+
+        Args:
+            intended: what will most likely be put: this very object can be written out before the
+                lock is taken. Nothing is entered without `put`.
 
         Raises:
             AdapterError: the journal cannot be read or written.

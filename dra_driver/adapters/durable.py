@@ -8,6 +8,10 @@ A writer holds a lock on its temporary file until the rename, so a leftover is k
 nobody holds, whichever process, container or boot it came from.
 """
 
+# A claim passes here several times, so paths are text and `os` does the work: pathlib takes longer
+# than most of the system calls behind it.
+# ruff: noqa: PTH105, PTH108, PTH123
+
 from __future__ import annotations
 
 import errno
@@ -47,6 +51,7 @@ class DurableFolder:
 
     def __init__(self, path: Path, *, setting: str, mode: int = 0o644) -> None:
         self.path = path
+        self._text = str(path)
         self._setting = setting
         self._mode = mode
         self._wanted = 0
@@ -65,22 +70,24 @@ class DurableFolder:
 
     def place(self, name: str, content: bytes) -> None:
         """Put a file in place; a power cut may undo it until `sync` returns."""
+        with self.staged(name, content) as staged:
+            staged.commit()
+
+    @contextmanager
+    def staged(self, name: str, content: bytes) -> Iterator[Staged]:
+        """Write a file out beside its place, durably; what is not committed is removed."""
         with self.reported(f"write {name} into"):
-            for attempt in range(_ATTEMPTS):
-                try:
-                    self._place(name, content)
-                    break
-                except FileNotFoundError:
-                    # No folder (yet), or a cleaner took our file before it was locked.
-                    if attempt + 1 == _ATTEMPTS:
-                        raise
-                    self.path.mkdir(parents=True, exist_ok=True)
+            staged = self._stage(name, content)
+        try:
+            yield staged
+        finally:
+            staged.close()
 
     def unlink(self, name: str) -> bool:
         """Remove a file; False where there was none. A power cut may undo it until `sync`."""
         with self.reported(f"remove {name} from"):
             try:
-                (self.path / name).unlink()
+                os.unlink(f"{self._text}/{name}")
             except FileNotFoundError:
                 return False
             return True
@@ -106,7 +113,8 @@ class DurableFolder:
             OSError: it is there and cannot be read.
         """
         try:
-            return (self.path / name).read_bytes()
+            with open(f"{self._text}/{name}", "rb", buffering=0) as file:
+                return file.read()
         except FileNotFoundError:
             return None
 
@@ -137,24 +145,24 @@ class DurableFolder:
                 f"cannot {action} {self.path} ({self._setting}): {error.strerror}; {way_out}"
             ) from error
 
-    def _place(self, name: str, content: bytes) -> None:
-        path = self.path / f".{name}.{uuid4().hex}.tmp"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(path, flags, self._mode)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            os.fchmod(descriptor, self._mode)
-            _write_all(descriptor, content)
-            os.fsync(descriptor)
-            path.replace(self.path / name)
-        except OSError:
-            path.unlink(missing_ok=True)
-            raise
-        finally:
-            os.close(descriptor)
+    def _stage(self, name: str, content: bytes) -> Staged:
+        for _ in range(_ATTEMPTS):
+            try:
+                staged = Staged(self, name, mode=self._mode)
+            except FileNotFoundError:
+                self.path.mkdir(parents=True, exist_ok=True)
+                continue
+            try:
+                if staged.fill(content):
+                    return staged
+            except BaseException:
+                staged.close()
+                raise
+            staged.close()
+        raise FileNotFoundError(errno.ENOENT, "its folder vanishes again and again", name)
 
     def _fsync(self) -> None:
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(self._text, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:
@@ -171,6 +179,48 @@ class DurableFolder:
             yield scan
 
 
+class Staged:
+    """A file that is written but not in its place yet; `close` it."""
+
+    def __init__(self, folder: DurableFolder, name: str, *, mode: int) -> None:
+        self._folder = folder
+        self._name = name
+        self._mode = mode
+        self._in_place = False
+        self._path = f"{folder.path}/.{name}.{uuid4().hex}.tmp"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._descriptor = os.open(self._path, flags, mode)
+
+    def fill(self, content: bytes) -> bool:
+        """Write the content out; False where a cleaner took the file before it was locked."""
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        if os.fstat(self._descriptor).st_nlink == 0:
+            return False
+        os.fchmod(self._descriptor, self._mode)
+        _write_all(self._descriptor, content)
+        os.fsync(self._descriptor)
+        return True
+
+    def commit(self) -> os.stat_result:
+        """Put the file in its place, for `sync` to make it last; gives what it is there.
+
+        Raises:
+            AdapterError: it could not; the old content stands.
+        """
+        with self._folder.reported(f"write {self._name} into"):
+            os.replace(self._path, f"{self._folder.path}/{self._name}")
+            self._in_place = True
+            return os.fstat(self._descriptor)
+
+    def close(self) -> None:
+        try:
+            if not self._in_place:
+                with suppress(FileNotFoundError):
+                    os.unlink(self._path)
+        finally:
+            os.close(self._descriptor)
+
+
 def _write_all(descriptor: int, content: bytes) -> None:
     view = memoryview(content)
     while view:
@@ -183,6 +233,6 @@ def _remove_if_dead(path: str) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The name may have been renamed into place meanwhile; then there is nothing to remove.
-            os.unlink(path)  # noqa: PTH108 - a name of scandir
+            os.unlink(path)
         finally:
             os.close(descriptor)

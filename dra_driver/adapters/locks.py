@@ -4,7 +4,8 @@ Each lock is one byte of one lock file, at an offset that is a hash of its name,
 file description lock (Linux, fcntl F_OFD_SETLK). So there is one file however many claims come and
 go, nothing is left to clean up, and the kernel frees the locks of a process that dies.
 
-Threads of one process queue in order of arrival; only the first of them asks the kernel.
+The kernel tells processes apart, which open the file once each. Threads of one process queue in
+order of arrival; only the first of them asks the kernel.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from threading import Event, Lock
 
 from dra_driver.adapters.durable import DurableFolder
+from dra_driver.adapters.lock_file import LockFile
 from dra_driver.errors import NotReady, Reason
 from dra_driver.model.deadline import Deadline
 from dra_driver.model.device import GpuUuid
@@ -48,6 +50,7 @@ class FileLocks:
 
     def __init__(self, folder: Path, *, clock: Clock, patience_s: float = PATIENCE_S) -> None:
         self._folder = DurableFolder(folder, setting="--state-dir")
+        self._file = LockFile(folder / _FILE)
         self._clock = clock
         self._queues = _Queues(patience_s)
 
@@ -83,39 +86,30 @@ class FileLocks:
             raise late
         try:
             with self._folder.reported("lock"):
-                descriptor = self._open()
+                file = self._file.open()
+            self._lock_byte(file.descriptor, name, deadline, late)
             try:
-                self._lock_byte(descriptor, name, deadline, late)
                 yield
             finally:
-                os.close(descriptor)
+                _set_lock(file.descriptor, fcntl.F_UNLCK, name)
         finally:
             self._queues.leave(name)
 
     def _lock_byte(self, descriptor: int, name: str, deadline: Deadline, late: NotReady) -> None:
-        pause, poll_s = Event(), _POLL_FIRST_S
+        poll_s = _POLL_FIRST_S
         while not self._try_lock(descriptor, name):
             if self._remaining_s(deadline) <= 0:
                 raise late
-            pause.wait(poll_s)
+            Event().wait(poll_s)
             poll_s = min(2 * poll_s, _POLL_LONGEST_S)
 
     def _try_lock(self, descriptor: int, name: str) -> bool:
-        wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _offset(name), 1, 0)
         with self._folder.reported("lock"):
             try:
-                fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, wanted)
+                _set_lock(descriptor, fcntl.F_WRLCK, name)
             except (BlockingIOError, PermissionError):
                 return False
             return True
-
-    def _open(self) -> int:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        try:
-            return os.open(self._folder.path / _FILE, flags, 0o600)
-        except FileNotFoundError:
-            self._folder.path.mkdir(parents=True, exist_ok=True)
-            return os.open(self._folder.path / _FILE, flags, 0o600)
 
     def _remaining_s(self, deadline: Deadline) -> float:
         return deadline.remaining_s(self._clock.monotonic_s())
@@ -169,5 +163,6 @@ class _Queues:
             return False
 
 
-def _offset(name: str) -> int:
-    return int.from_bytes(sha256(name.encode()).digest()[:8], "big") >> 2
+def _set_lock(descriptor: int, kind: int, name: str) -> None:
+    offset = int.from_bytes(sha256(name.encode()).digest()[:8], "big") >> 2
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, offset, 1, 0))

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Event, Lock
 from typing import assert_never
 from uuid import uuid4
 
 from dra_driver import log
-from dra_driver.adapters.durable import DurableFolder
+from dra_driver.adapters.durable import DurableFolder, Staged
+from dra_driver.adapters.lock_file import LockFile
 from dra_driver.errors import AdapterError
+from dra_driver.model.device import GpuUuid
 from dra_driver.model.record import NewerRecord, Record
 from dra_driver.ports import Clock, JournalTransaction, Recorder
 from dra_driver.state import codec
@@ -50,25 +52,28 @@ class RecordFiles:
         self._recorder = recorder
         # Records name namespaces and claims: they are nobody else's to read.
         self._folder = DurableFolder(state_dir / "claims", setting=_SETTING, mode=0o600)
-        self._lock_file = state_dir / "journal.lock"
+        self._lock_path = state_dir / "journal.lock"
+        self._lock_file = LockFile(self._lock_path)
         self._mutex = Lock()
         self._count: _Count = (0, "")
         self._view: _Count | None = None
         self._records: dict[str, Record] = {}
+        self._by_gpu: dict[GpuUuid, dict[str, Record]] = {}
         self._newer: dict[str, NewerRecord] = {}
         self._identities: dict[str, _Identity] = {}
 
     @contextmanager
-    def transaction(self) -> Iterator[JournalTransaction]:
+    def transaction(self, intended: Record | None = None) -> Iterator[JournalTransaction]:
         """Hold the lock of all processes; what was put or deleted is durable at the end.
 
-        The folder is synced after the lock is free, so that transactions share syncs. Others may
-        thus see a record that a power cut could still take; but a power cut ends the boot, and a
-        record of another boot holds nothing anyway.
+        `intended` is written out before the lock is taken, and the folder synced after it is free,
+        so that transactions wait for no disk but their own and share syncs. Others may thus see a
+        record that a power cut could still take; but a power cut ends the boot, and a record of
+        another boot holds nothing anyway.
         """
-        with self._mutex, self._locked() as descriptor:
+        with self._staged(intended) as staged, self._mutex, self._locked() as descriptor:
             self._refresh(descriptor)
-            transaction = _Transaction(self, descriptor)
+            transaction = _Transaction(self, descriptor, intended, staged)
             yield transaction
         if transaction.changed:
             self._folder.sync()
@@ -76,25 +81,34 @@ class RecordFiles:
     def records(self) -> Mapping[str, Record]:
         return dict(self._records)
 
+    def on(self, gpus: Iterable[GpuUuid]) -> Mapping[str, Record]:
+        return {uid: each for gpu in gpus for uid, each in self._by_gpu.get(gpu, {}).items()}
+
     def newer(self) -> Mapping[str, NewerRecord]:
         return dict(self._newer)
 
-    def put(self, descriptor: int, record: Record) -> None:
+    def put(self, descriptor: int, record: Record, staged: Staged | None) -> None:
         uid = record.claim.uid
         self._refuse_newer(uid)
-        name = f"{uid}{_ENDING}"
-        with self._change(descriptor):
-            self._folder.place(name, codec.encode(record).encode())
-            with self._folder.reported(f"look at {name} in"):
-                self._identities[uid] = _identity(self._folder.path / name)
-            self._records[uid] = record
+        with self._change(descriptor), ExitStack() as own:
+            file = staged or own.enter_context(self._folder.staged(*_file_of(record)))
+            identity = _identity(file.commit())
+            self._forget(uid)
+            self._remember(record, identity)
 
     def delete(self, descriptor: int, uid: str) -> None:
         self._refuse_newer(uid)
         with self._change(descriptor):
             self._folder.unlink(f"{uid}{_ENDING}")
-            self._identities.pop(uid, None)
-            self._records.pop(uid, None)
+            self._forget(uid)
+
+    @contextmanager
+    def _staged(self, record: Record | None) -> Iterator[Staged | None]:
+        if record is None:
+            yield None
+        else:
+            with self._folder.staged(*_file_of(record)) as staged:
+                yield staged
 
     def _refuse_newer(self, uid: str) -> None:
         newer = self._newer.get(uid)
@@ -131,15 +145,24 @@ class RecordFiles:
             self._read(uid, descriptor)
         self._view = self._count
 
+    def _remember(self, record: Record, identity: _Identity) -> None:
+        uid = record.claim.uid
+        self._identities[uid] = identity
+        self._records[uid] = record
+        for gpu in record.gpus:
+            self._by_gpu.setdefault(gpu, {})[uid] = record
+
     def _forget(self, uid: str) -> None:
         self._identities.pop(uid, None)
-        self._records.pop(uid, None)
         self._newer.pop(uid, None)
+        record = self._records.pop(uid, None)
+        for gpu in record.gpus if record is not None else ():
+            self._by_gpu[gpu].pop(uid, None)
 
     def _read(self, uid: str, descriptor: int) -> None:
         name = f"{uid}{_ENDING}"
         try:
-            identity = _identity(self._folder.path / name)
+            identity = _identity((self._folder.path / name).stat())
             if self._identities.get(uid) == identity:
                 return
             self._forget(uid)
@@ -150,8 +173,7 @@ class RecordFiles:
         decoded = codec.decode(content or b"")
         match decoded:
             case Record() if decoded.claim.uid == uid:
-                self._records[uid] = decoded
-                self._identities[uid] = identity
+                self._remember(decoded, identity)
             case Record():
                 text = f"it speaks of claim {decoded.claim.uid}"
                 self._set_aside(name, text, descriptor)
@@ -189,47 +211,59 @@ class RecordFiles:
     @contextmanager
     def _locked(self) -> Iterator[int]:
         with self._folder.reported("lock the journal of"):
-            self._lock_file.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            file = self._lock_file.open()
+        self._wait_for_lock(file.descriptor)
         try:
-            self._wait_for_lock(descriptor)
-            yield descriptor
+            yield file.descriptor
         finally:
-            os.close(descriptor)
+            fcntl.flock(file.descriptor, fcntl.LOCK_UN)
 
     def _wait_for_lock(self, descriptor: int) -> None:
         give_up_s = self._clock.monotonic_s() + _LOCK_WAIT_S
-        pause = Event()
+        pause: Event | None = None
         while True:
             with self._folder.reported("lock the journal of"), suppress(BlockingIOError):
                 return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if self._clock.monotonic_s() >= give_up_s:
                 raise AdapterError(
-                    f"{self._lock_file} has been locked by another process for {_LOCK_WAIT_S:.0f} s"
+                    f"{self._lock_path} has been locked by another process for {_LOCK_WAIT_S:.0f} s"
                     f" ({_SETTING}): look for a stopped gpuslice process on this node"
                 )
+            pause = pause or Event()
             pause.wait(_LOCK_POLL_S)
 
 
 class _Transaction:
-    def __init__(self, files: RecordFiles, descriptor: int) -> None:
+    def __init__(
+        self, files: RecordFiles, descriptor: int, intended: Record | None, staged: Staged | None
+    ) -> None:
         self._files = files
         self._descriptor = descriptor
+        self._intended = intended
+        self._staged = staged
         self.changed = False
 
     def records(self) -> Mapping[str, Record]:
         return self._files.records()
+
+    def on(self, gpus: Iterable[GpuUuid]) -> Mapping[str, Record]:
+        return self._files.on(gpus)
 
     def newer(self) -> Mapping[str, NewerRecord]:
         return self._files.newer()
 
     def put(self, record: Record) -> None:
         self.changed = True
-        self._files.put(self._descriptor, record)
+        staged, self._staged = (self._staged if record is self._intended else None), None
+        self._files.put(self._descriptor, record, staged)
 
     def delete(self, uid: str) -> None:
         self.changed = True
         self._files.delete(self._descriptor, uid)
+
+
+def _file_of(record: Record) -> tuple[str, bytes]:
+    return f"{record.claim.uid}{_ENDING}", codec.encode(record).encode()
 
 
 def _parsed(text: bytes) -> _Count:
@@ -237,6 +271,5 @@ def _parsed(text: bytes) -> _Count:
     return (int(number), name) if number.isdecimal() and name else (0, uuid4().hex)
 
 
-def _identity(path: Path) -> _Identity:
-    status = path.stat()
+def _identity(status: os.stat_result) -> _Identity:
     return status.st_ino, status.st_mtime_ns, status.st_size

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from dra_driver.errors import NotReady, Reason
 from dra_driver.model.claim import ClaimRef
+from dra_driver.model.device import GpuUuid
 from dra_driver.model.plan import PreparePlan
 from dra_driver.model.record import Record, RecordState
 from dra_driver.model.steps import needs_intent
 from dra_driver.plan.overlap import Conflict, conflict
 from dra_driver.ports import Journal, JournalTransaction
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Nothing is in the way of a record; `others` is what `Ledger.beside` gives for it."""
+
+    others: Mapping[str, Record]
 
 
 class Ledger:
@@ -51,18 +59,19 @@ class Ledger:
             records = journal.records()
         return {uid: record for uid, record in records.items() if self.holds(record)}
 
-    def holders(self) -> Mapping[str, Record]:
-        """What is held in this boot, by claim UID: `current`, and what newer releases left.
+    def holders(self, gpus: Iterable[GpuUuid]) -> Mapping[str, Record]:
+        """What is held of `gpus` in this boot, by claim UID, newer releases' records included.
 
         Raises:
             NotReady: a newer release left what cannot be understood, so nobody can tell.
         """
         with self._journal.transaction() as journal:
-            return self._holders(journal)
+            return self._holders(gpus, journal)
 
     def beside(self, record: Record) -> Mapping[str, Record]:
-        """Give `holders` but `record`."""
-        return {uid: other for uid, other in self.holders().items() if uid != record.claim.uid}
+        """Give `holders` of the record's GPUs but `record`."""
+        with self._journal.transaction() as journal:
+            return self._beside(record, journal)
 
     def untouchable(self) -> frozenset[str]:
         """UIDs of claims whose records newer releases wrote."""
@@ -71,24 +80,27 @@ class Ledger:
 
     def conflict(self, plan: PreparePlan) -> Conflict | None:
         with self._journal.transaction() as journal:
-            return self._conflict(plan, journal)
+            return self._conflict(plan, self._beside(plan.record, journal))
 
-    def reserve(self, plan: PreparePlan) -> Conflict | None:
+    def reserve(self, plan: PreparePlan) -> Reserved | Conflict:
         """Enter the plan's record unless it conflicts, checked and done as one.
 
         A record without an intent is entered by `commit` alone: its GPUs' locks, held from here to
         there, keep others from reserving between.
         """
-        with self._journal.transaction() as journal:
-            found = self._conflict(plan, journal)
-            if found is None and is_journalled(plan.record):
-                journal.put(plan.record)
-            return found
+        intended = plan.record if is_journalled(plan.record) else None
+        with self._journal.transaction(intended) as journal:
+            others = self._beside(plan.record, journal)
+            found = self._conflict(plan, others)
+            if found is None and intended is not None:
+                journal.put(intended)
+        return found or Reserved(others)
 
     def commit(self, record: Record) -> None:
         """Enter a record as PREPARED."""
-        with self._journal.transaction() as journal:
-            journal.put(replace(record, state=RecordState.PREPARED))
+        prepared = replace(record, state=RecordState.PREPARED)
+        with self._journal.transaction(prepared) as journal:
+            journal.put(prepared)
 
     def delete(self, record: Record) -> None:
         """Take a record out; one that is not there is success."""
@@ -96,16 +108,23 @@ class Ledger:
             if record.claim.uid in journal.records():
                 journal.delete(record.claim.uid)
 
-    def _conflict(self, plan: PreparePlan, journal: JournalTransaction) -> Conflict | None:
-        holders = self._holders(journal)
-        return conflict(plan.record, holders, self._boot_id, usable_mib=plan.usable_mib)
+    def _conflict(self, plan: PreparePlan, others: Mapping[str, Record]) -> Conflict | None:
+        return conflict(plan.record, others, self._boot_id, usable_mib=plan.usable_mib)
 
-    def _holders(self, journal: JournalTransaction) -> Mapping[str, Record]:
-        records = dict(journal.records())
+    def _beside(self, record: Record, journal: JournalTransaction) -> Mapping[str, Record]:
+        holders = self._holders(record.gpus, journal)
+        return {uid: other for uid, other in holders.items() if uid != record.claim.uid}
+
+    def _holders(
+        self, gpus: Iterable[GpuUuid], journal: JournalTransaction
+    ) -> Mapping[str, Record]:
+        wanted = frozenset(gpus)
+        records = dict(journal.on(wanted))
         for uid, newer in journal.newer().items():
             if newer.held is None:
                 raise NotReady(Reason.STATE_UNAVAILABLE, newer.text)
-            records[uid] = newer.held
+            if not wanted.isdisjoint(newer.held.gpus):
+                records[uid] = newer.held
         return {uid: record for uid, record in records.items() if self.holds(record)}
 
 

@@ -30,7 +30,7 @@ from dra_driver.plan.overlap import Conflict
 from dra_driver.plan.prepare import plan_unprepare
 from dra_driver.ports import ClaimReader, Clock, EventSink, Journal, Json, Locks, Recorder
 from dra_driver.state.executor import Executor
-from dra_driver.state.ledger import Ledger, is_journalled
+from dra_driver.state.ledger import Ledger, Reserved, is_journalled
 from dra_driver.state.recovery import Recovery
 
 _log = log.get(__name__)
@@ -146,15 +146,15 @@ class NodeState:
         if record.state is RecordState.PREPARED and self._executor.intact(record):
             return record.devices
         with self._locks.gpus(record.gpus, deadline):
-            return self._carry_out(record, deadline)
+            return self._carry_out(record, self._ledger.beside(record), deadline)
 
     def _first(self, plan: PreparePlan, deadline: Deadline) -> tuple[PreparedDevice, ...]:
         give_up_s = min(deadline.at_s, self._clock.monotonic_s() + OVERLAP_WAIT_S)
         while True:
             with self._locks.gpus(plan.record.gpus, deadline):
                 found = self._ledger.reserve(plan)
-                if found is None:
-                    return self._carry_out(plan.record, deadline)
+                if isinstance(found, Reserved):
+                    return self._carry_out(plan.record, found.others, deadline)
             self._wait_until_free(plan, found, give_up_s)
 
     def _wait_until_free(self, plan: PreparePlan, found: Conflict | None, give_up_s: float) -> None:
@@ -170,8 +170,9 @@ class NodeState:
             found = self._ledger.conflict(plan)
         self._recorder.count("overlaps_total", outcome="passed")
 
-    def _carry_out(self, record: Record, deadline: Deadline) -> tuple[PreparedDevice, ...]:
-        others = self._ledger.beside(record)
+    def _carry_out(
+        self, record: Record, others: Mapping[str, Record], deadline: Deadline
+    ) -> tuple[PreparedDevice, ...]:
         try:
             self._executor.run(record, others, deadline)
             if record.state is RecordState.RESERVED:

@@ -79,7 +79,7 @@ class Recovery:
 
     def _settle_gpu(self, gpu: GpuUuid, deadline: Deadline) -> None:
         with self._locks.gpus((gpu,), self._soon(deadline)):
-            self._executor.restore_shares(gpu, self._ledger.holders(), deadline)
+            self._executor.restore_shares(gpu, self._ledger.holders((gpu,)), deadline)
 
     def _remove_orphans(self, deadline: Deadline) -> None:
         kept = self._ledger.current().keys() | self._ledger.untouchable()

@@ -73,7 +73,8 @@ def _queue_is(locks: FileLocks, length: int) -> bool:
 
 def test_locks_leave_one_file_and_no_descriptor_however_many_claims(tmp_path: Path) -> None:
     locks = FileLocks(tmp_path / "locks", clock=CLOCK)
-    before = descriptors()
+    with locks.claim(claim_uid(0), within(5)):
+        before = descriptors()
     for number in range(300):
         with locks.claim(claim_uid(number), within(5)), locks.gpus((uuid(0),), within(5)):
             pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tests.builders import claim_uid
 from tests.fakes.clock import FakeClock
 from tests.fakes.recorder import FakeRecorder
 from tests.records import record
-from tests.waiting import descriptors
+from tests.waiting import descriptors, eventually
 
 UNREADABLE = "journal_unreadable_total"
 
@@ -79,6 +80,33 @@ def test_journal_is_private_and_leaves_no_temporary_files(tmp_path: Path) -> Non
     put(journal, 1)
     (entry,) = (tmp_path / "claims").iterdir()
     assert entry.stat().st_mode & 0o777 == 0o600
+
+
+def test_journal_leaves_no_file_of_an_intended_record_that_is_not_put(tmp_path: Path) -> None:
+    journal = open_journal(tmp_path)
+    with journal.transaction(record(1)):
+        assert len(list((tmp_path / "claims").iterdir())) == 1
+    assert list((tmp_path / "claims").iterdir()) == []
+
+
+def test_journal_writes_an_intended_record_out_while_another_holds_the_lock(
+    tmp_path: Path,
+) -> None:
+    holder, writer = open_journal(tmp_path), open_journal(tmp_path)
+
+    def write() -> None:
+        intended = record(1)
+        with writer.transaction(intended) as view:
+            view.put(intended)
+
+    with ThreadPoolExecutor(1) as pool:
+        with holder.transaction():
+            writing = pool.submit(write)
+            eventually((tmp_path / "claims").exists, 10, "the record is written out")
+            eventually(lambda: list((tmp_path / "claims").iterdir()), 10, "a file is there")
+            assert not writing.done()
+        writing.result(10)
+    assert uids(holder) == [claim_uid(1)]
 
 
 def test_journal_removes_leftovers_of_a_writer_that_died(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from dra_driver.errors import AdapterError
 from dra_driver.model.record import Record, RecordState
 from dra_driver.ports import Journal
 from dra_driver.state import codec
-from tests.builders import claim_uid
+from tests.builders import claim_uid, uuid
 from tests.fakes.journal import FakeJournal
 from tests.fakes.recorder import FakeRecorder
 from tests.records import record
@@ -101,6 +101,33 @@ def test_journal_view_stays_as_it_was_when_kept_after_the_transaction(setup: Set
         kept = journal.records()
     setup.put(replace(record(1), boot_id="another"))
     assert kept[claim_uid(1)] == record(1)
+
+
+def test_journal_gives_the_records_of_a_gpu_as_they_come_and_go(setup: Setup) -> None:
+    def on(*numbers: int) -> list[str]:
+        with setup.journal.transaction() as journal:
+            return sorted(journal.on([uuid(number) for number in numbers]))
+
+    setup.put(record(1), record(2, kind="whole", on=1), record(3, on=0))
+    assert on(0) == [claim_uid(1), claim_uid(3)]
+    assert on(0, 1) == [claim_uid(1), claim_uid(2), claim_uid(3)]
+    setup.put(record(1, on=1))
+    with setup.journal.transaction() as journal:
+        journal.delete(claim_uid(2))
+    assert on(0) == [claim_uid(3)]
+    assert on(1) == [claim_uid(1)]
+    assert on(7) == []
+
+
+def test_journal_enters_an_intended_record_only_when_it_is_put(setup: Setup) -> None:
+    first, second = record(1), record(2)
+    with setup.journal.transaction(first):
+        pass
+    assert setup.records() == {}
+    with setup.journal.transaction(first) as journal:
+        journal.put(second)
+        journal.put(first)
+    assert setup.records() == {claim_uid(1): first, claim_uid(2): second}
 
 
 def test_journal_keeps_a_newer_entry_and_refuses_to_touch_it(setup: Setup) -> None:

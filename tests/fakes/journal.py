@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
 
 from dra_driver.errors import AdapterError
+from dra_driver.model.device import GpuUuid
 from dra_driver.model.record import NewerRecord, Record
 from dra_driver.state import codec
 
@@ -21,7 +22,7 @@ class FakeJournal:
         self.broken: AdapterError | None = None
 
     @contextmanager
-    def transaction(self) -> Iterator[FakeTransaction]:
+    def transaction(self, intended: Record | None = None) -> Iterator[FakeTransaction]:
         with self._lock:
             yield FakeTransaction(self)
 
@@ -33,6 +34,10 @@ class FakeTransaction:
     def records(self) -> Mapping[str, Record]:
         decoded = {uid: codec.decode(content) for uid, content in self._journal.entries.items()}
         return {uid: each for uid, each in decoded.items() if isinstance(each, Record)}
+
+    def on(self, gpus: Iterable[GpuUuid]) -> Mapping[str, Record]:
+        wanted = set(gpus)
+        return {uid: each for uid, each in self.records().items() if wanted & set(each.gpus)}
 
     def newer(self) -> Mapping[str, NewerRecord]:
         decoded = {uid: codec.decode(content) for uid, content in self._journal.entries.items()}
