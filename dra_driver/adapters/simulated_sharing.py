@@ -124,7 +124,16 @@ class SimulatedTimeSlicer:
 class SimulatedDriverFiles:
     """`DriverFiles` whose device nodes are /dev/null under other names, so that pods start."""
 
+    def __init__(self) -> None:
+        self._known: tuple[Inventory, DriverEdits] | None = None
+
     def edits(self, inventory: Inventory) -> DriverEdits:
+        known = self._known
+        if known is None or known[0] is not inventory:
+            known = self._known = (inventory, self._edits(inventory))
+        return known[1]
+
+    def _edits(self, inventory: Inventory) -> DriverEdits:
         return DriverEdits(
             common=Edits(device_nodes=(_node("/dev/gpuslice-simctl"),)),
             per_gpu={

@@ -7,6 +7,7 @@ name in an allocation must go on meaning the same board.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from hashlib import sha256
 
 from dra_driver.model.device import GpuUuid
@@ -19,6 +20,7 @@ _UNSAFE = re.compile(r"[^a-z0-9]+")
 _LONGEST_SUFFIX = len("-slot-100-00")
 
 
+@lru_cache(maxsize=1024)
 def gpu_device(uuid: GpuUuid) -> str:
     """Name of the device that stands for a GPU, whole or shareable: "gpu-6f0e…"."""
     stem = _UNSAFE.sub("-", uuid.lower()).strip("-").removeprefix("gpu-")

@@ -74,6 +74,9 @@ def resolve(device_name: str, inventory: Inventory) -> Target:
 
 def _of_gpu(device_name: str, gpu: GpuFacts) -> Target | None:
     stem = naming.gpu_device(gpu.uuid)
+    # Most GPUs of a node are not the one that is looked for.
+    if not device_name.startswith(stem):
+        return None
     if device_name == stem:
         return GpuTarget(gpu=gpu)
     if device_name == naming.monitor_device(gpu.uuid):
