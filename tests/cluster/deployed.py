@@ -6,7 +6,8 @@ the node, as further nodes of a cluster have no kubelet.
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,27 @@ def set_simulated(cluster: Cluster, simulate: str | Json) -> None:
     else:
         new.write_text(yaml.safe_dump(simulate))
     new.rename(file)
+
+
+@contextmanager
+def simulated(cluster: Cluster, document: Json) -> Iterator[Devices]:
+    """Have other GPUs on the real node; gives the devices, once they are published.
+
+    The driver has to be deployed with simulated GPUs; afterwards these are there again.
+    """
+    before = yaml.safe_load(cluster.node_path(_SIMULATED_FILE).read_text())
+    set_simulated(cluster, document)
+    try:
+        yield wait_published(cluster, gpus=len(document["gpus"]))
+    finally:
+        set_simulated(cluster, before)
+        wait_published(cluster, gpus=len(before["gpus"]))
+
+
+def gpus(*domains: int) -> Json:
+    """Describe a node of H100: how many GPUs each of its NVLink domains has."""
+    names = [f"n{number}" for number, count in enumerate(domains) for _ in range(count)]
+    return {"gpus": [{"uuid": "auto", "nvlinkDomain": name} for name in names]}
 
 
 def wait_deployed(cluster: Cluster, *, timeout_s: float = 90.0) -> None:

@@ -1,7 +1,9 @@
 """Pods that use GPUs: from the shipped examples, and what is seen from inside them."""
 
 import re
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -9,7 +11,7 @@ import yaml
 from tests.cluster.deployed import MANIFESTS
 from tests.kube.client import Client, Json
 from tests.kube.cluster import Cluster
-from tests.kube.pods import STAY
+from tests.kube.pods import delete_pod
 from tests.kube.process import NotReadyError, wait_until
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
@@ -18,24 +20,20 @@ PODS = "/api/v1/namespaces/{}/pods"
 # The kubelet tries a failed Prepare again every 10 to 18 s here; busy cores take longer.
 START_TIMEOUT_S = 75.0
 
+_SCHEDULER_FORGETS_S = 20.0
+
 _EXAMPLES = MANIFESTS / "examples"
 _SIMULATED_NODE = re.compile(r"gpuslice-sim\d+")
 
 
 def example(name: str) -> tuple[Json, ...]:
-    """Give the objects of a shipped example, whose containers do nothing but stay.
-
-    The images that an example names are the reader's to fill in.
-    """
+    """Give the objects of a shipped example, whose pods end soon after they are asked to."""
     path = Path(_EXAMPLES, name)
     objects = [each for each in yaml.safe_load_all(path.read_text()) if each]
     for each in objects:
         for spec in _pod_specs(each):
-            # One second, as deletion without any does not wait for the node to let go.
+            # Not none at all: a pod without any is gone before the node has let go of its claim.
             spec["terminationGracePeriodSeconds"] = 1
-            for container in (*spec.get("initContainers", ()), *spec["containers"]):
-                container.pop("args", None)
-                container.update(image="busybox:1", command=list(STAY))
     return tuple(objects)
 
 
@@ -71,6 +69,22 @@ def apply_example(
     return tuple(applied)
 
 
+def named(name: str) -> Callable[[Json], None]:
+    """Give an example's pod another name, for one beside it: a `change` of `apply_example`."""
+
+    def change(each: Json) -> None:
+        if each["kind"] == "Pod":
+            each["metadata"]["name"] = name
+
+    return change
+
+
+def delete_pods(cluster: Cluster, namespace: str, *names: str) -> None:
+    """Delete pods and wait until they and what they held are gone."""
+    for name in names:
+        delete_pod(cluster.admin, name, namespace=namespace)
+
+
 def pods(cluster: Cluster, namespace: str) -> tuple[Json, ...]:
     return cluster.admin.list(PODS.format(namespace))
 
@@ -86,9 +100,15 @@ def wait_running(
         NotReadyError: the time was up; with the pods' states and events.
     """
 
+    wake_at_s = time.monotonic() + _SCHEDULER_FORGETS_S
+
     def problem() -> str:
+        nonlocal wake_at_s
         found = pods(cluster, namespace)
         states = [_state(cluster, pod) for pod in found]
+        if time.monotonic() > wake_at_s and any("on None" in state for state in states):
+            wake_at_s += _SCHEDULER_FORGETS_S
+            _wake_scheduler(cluster)
         return "" if states == ["Ready"] * count else f"{states}, {count} wanted"
 
     try:
@@ -157,6 +177,27 @@ def container_gpus(
     return tuple(sorted(name for name in names if _SIMULATED_NODE.fullmatch(name)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What a container is told of its GPUs by variables, and the device nodes that it has."""
+
+    uuids: tuple[str, ...]
+    compute_percent: tuple[int, ...]
+    memory_mib: tuple[int, ...]
+    nodes: tuple[str, ...]
+
+
+def seen(cluster: Cluster, pod: str, *, namespace: str, container: str | None = None) -> Seen:
+    """Look from inside a container; by default the first one."""
+    env = container_env(cluster, pod, namespace=namespace, container=container)
+    return Seen(
+        uuids=_listed(env, "GPUSLICE_GPU_UUID"),
+        compute_percent=tuple(map(int, _listed(env, "GPUSLICE_COMPUTE_PERCENT"))),
+        memory_mib=tuple(map(int, _listed(env, "GPUSLICE_MEMORY_MIB"))),
+        nodes=container_gpus(cluster, pod, namespace=namespace, container=container),
+    )
+
+
 def results(cluster: Cluster, namespace: str) -> tuple[Json, ...]:
     """Give the allocation results of all claims of a namespace."""
     claims = cluster.admin.list(CLAIMS.format(namespace))
@@ -194,6 +235,10 @@ def clear(cluster: Cluster, namespace: str) -> None:
     admin.delete(f"/api/v1/namespaces/{namespace}")
 
 
+def _listed(env: Mapping[str, str], name: str) -> tuple[str, ...]:
+    return tuple(env[name].split(",")) if name in env else ()
+
+
 def _pod_specs(manifest: Json) -> Iterable[Json]:
     match manifest["kind"]:
         case "Pod":
@@ -202,6 +247,17 @@ def _pod_specs(manifest: Json) -> Iterable[Json]:
             return (manifest["spec"]["template"]["spec"],)
         case _:
             return ()
+
+
+def _wake_scheduler(cluster: Cluster) -> None:
+    """Let it look at waiting pods again, as it does when something changes in the cluster.
+
+    1.37 was seen to leave a pod alone that it had tried while the devices were being freed; where
+    nothing else happens, such a pod waits for five minutes.
+    """
+    labels = {"metadata": {"labels": {"gpuslice.test/woken": str(time.monotonic_ns())}}}
+    cluster.admin.patch(f"/api/v1/nodes/{cluster.node_name}", labels)
+    print(f"woke the scheduler of {cluster.version}")
 
 
 def _state(cluster: Cluster, pod: Json) -> str:
