@@ -99,7 +99,6 @@ def wait_running(
     Raises:
         NotReadyError: the time was up; with the pods' states and events.
     """
-
     wake_at_s = time.monotonic() + _SCHEDULER_FORGETS_S
 
     def problem() -> str:
