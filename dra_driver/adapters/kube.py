@@ -8,6 +8,7 @@ the client's models would lose fields that they do not know.
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 POOL_CONNECTIONS = 48
 """More than the threads that may talk to the server at once; more wait for none."""
 
+_POD_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 _KEEPALIVE_IDLE_S = 15
 _KEEPALIVE_INTERVAL_S = 5
 _KEEPALIVE_PROBES = 3
@@ -94,6 +96,26 @@ def connect(*, kubeconfig: Path | None, driver: str, node: str, clock: Clock) ->
     )
 
 
+def check_configuration(kubeconfig: Path | None) -> None:
+    """Find what most often makes `connect` fail, before anything else is done and in no time.
+
+    Raises:
+        SettingsError: as `connect` would.
+    """
+    if kubeconfig is None:
+        if not (os.environ.get("KUBERNETES_SERVICE_HOST") and _POD_TOKEN.exists()):
+            raise _no_pod("KUBERNETES_SERVICE_HOST or the pod's token is missing")
+        return
+    import yaml  # noqa: PLC0415 - 10 ms that a pod need not spend
+
+    try:
+        content = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        raise _no_kubeconfig(kubeconfig, error) from error
+    if not (isinstance(content, dict) and isinstance(content.get("clusters"), list)):
+        raise _no_kubeconfig(kubeconfig, "it has no list of clusters")
+
+
 def _transport(kubeconfig: Path | None) -> Transport:
     from kubernetes.client import ApiClient  # noqa: PLC0415
 
@@ -135,15 +157,23 @@ def _configuration(kubeconfig: Path | None) -> Any:
             )
     except (config.ConfigException, YAMLError, OSError, ValueError, TypeError) as error:
         if kubeconfig is None:
-            raise SettingsError(
-                f"--kubeconfig is not set and there is no service account of a pod ({error}): "
-                "set --kubeconfig, or run in a pod with automountServiceAccountToken"
-            ) from error
-        raise SettingsError(
-            f"--kubeconfig {kubeconfig}: cannot be used ({error}): check that the file is there, "
-            "is a kubeconfig, and that its current-context names a cluster and a user"
-        ) from error
+            raise _no_pod(error) from error
+        raise _no_kubeconfig(kubeconfig, error) from error
     return configuration
+
+
+def _no_pod(cause: object) -> SettingsError:
+    return SettingsError(
+        f"--kubeconfig is not set and there is no service account of a pod ({cause}): "
+        "set --kubeconfig, or run in a pod with automountServiceAccountToken"
+    )
+
+
+def _no_kubeconfig(kubeconfig: Path, cause: object) -> SettingsError:
+    return SettingsError(
+        f"--kubeconfig {kubeconfig}: cannot be used ({cause}): check that the file is there, "
+        "is a kubeconfig, and that its current-context names a cluster and a user"
+    )
 
 
 class _Credentials:

@@ -233,7 +233,15 @@ def _read(response: urllib3.BaseHTTPResponse, *, what: str, name: str) -> bytes:
 
 def _parse(data: bytes, *, what: str, kind: str) -> Json:
     try:
-        answer: Any = json.loads(data)
+        answer: Any = json.loads(data, object_pairs_hook=_each_once)
+    except _TwiceError as error:
+        # The server keeps a claim's opaque parameters as they came, and nobody can tell what a
+        # field that stands there twice is meant to be.
+        raise AdapterError(
+            f"{what}: field {error} stands twice in one object: write it once, such as in a "
+            "claim's opaque parameters",
+            permanent=True,
+        ) from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise AdapterError(
             f"{what}: the answer is no JSON: {data[:80]!r}; check that the address is an API "
@@ -254,6 +262,18 @@ def _parse(data: bytes, *, what: str, kind: str) -> Json:
             f"{what}: the answer is a {answer.get('kind')} instead of a {kind}: {message}"
         )
     return answer
+
+
+class _TwiceError(Exception):
+    """A JSON object has a name twice; the text is the name."""
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise _TwiceError(next(name for name in names if names.count(name) > 1))
+    return found
 
 
 def _broken(what: str, error: Exception) -> AdapterError:

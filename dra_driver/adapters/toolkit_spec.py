@@ -59,7 +59,7 @@ def parse_toolkit_spec(path: Path, text: str) -> ToolkitSpec | None:
                 for device in body["devices"]
             },
         )
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"it is not YAML: {error}") from error
     except KeyError as error:
         raise ValueError(f"field {error} is missing") from error

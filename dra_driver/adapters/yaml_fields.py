@@ -35,7 +35,7 @@ def load_yaml(text: str) -> object:
         mark = error.problem_mark
         where = f"line {mark.line + 1}: " if mark is not None else ""
         raise FieldError(f"{where}{error.problem}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise FieldError(f"not YAML: {error}") from error
 
 

@@ -171,7 +171,7 @@ def _read(file: str) -> dict[str, Any]:
         content = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError) as error:
         raise FatalError(f"--claim {file} cannot be read: {error}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise FatalError(f"--claim {file} is not YAML: {' '.join(str(error).split())}") from error
     kind = content.get("kind") if isinstance(content, Mapping) else None
     metadata = content.get("metadata") if isinstance(content, Mapping) else None

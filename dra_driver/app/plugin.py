@@ -12,6 +12,7 @@ from contextlib import ExitStack, suppress
 
 from dra_driver import __version__, log
 from dra_driver.adapters.clock import SystemClock
+from dra_driver.adapters.kube import check_configuration
 from dra_driver.app.hardware import Hardware, open_hardware
 from dra_driver.app.node import Node, NodeBuilder
 from dra_driver.app.options import publish_options
@@ -64,6 +65,7 @@ class Plugin:
         # All that can be wrong with settings is found before anything is made.
         paths = self._paths()
         publish_options(self._settings)
+        check_configuration(self._settings.kubeconfig)
         with open_hardware(self._settings) as hardware:
             recorder = self._recorder()
             server = self._server(paths, recorder)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dra_driver.errors import ClaimError, ClaimRejected, Reason
+from dra_driver.errors import ClaimError, ClaimRejected, NotReady, Reason
 from dra_driver.model.claim import AllocationResult, Claim, ClaimRef
 from dra_driver.model.config import GpuConfig, SliceConfig
 from dra_driver.model.device import GpuFacts, Inventory
@@ -17,6 +17,7 @@ from dra_driver.model.steps import EnsureShare, SetTimeSlice, Step
 from dra_driver.plan.amounts import COMPUTE_WHOLE_PERCENT, usable_memory_mib
 from dra_driver.plan.cdi import SpecEntry
 from dra_driver.plan.configs import Applied, DeviceKind, applied_configs
+from dra_driver.plan.health import LOST, NOT_LOADED
 from dra_driver.plan.sharing import ShareDemand, decide_share, is_whole
 from dra_driver.plan.targets import (
     GpuTarget,
@@ -94,6 +95,8 @@ def _target(ref: ClaimRef, result: AllocationResult, inventory: Inventory) -> _U
         target = resolve(result.device, inventory)
     except ClaimError as e:
         raise type(e)(e.reason, f"{where}: {e}") from e
+    if isinstance(target, GpuTarget | SlotTarget):
+        _check_reachable(where, target.gpu, inventory)
     match target:
         case PadTarget():
             raise ClaimRejected(
@@ -110,6 +113,17 @@ def _target(ref: ClaimRef, result: AllocationResult, inventory: Inventory) -> _U
             )
         case _:
             return target
+
+
+def _check_reachable(where: str, gpu: GpuFacts, inventory: Inventory) -> None:
+    health = next((each for each in inventory.health if each.uuid == gpu.uuid), None)
+    if health is not None and health.cause in (LOST, NOT_LOADED):
+        raise NotReady(
+            Reason.DEVICE_LOST,
+            f"{where}: GPU {gpu.uuid} cannot be reached now ({health.message or health.cause}): it "
+            "is tried again; repair or reset the GPU, or delete the pod and its claim, so that "
+            "they are scheduled elsewhere",
+        )
 
 
 def _kind(result: AllocationResult, target: _Usable) -> DeviceKind:

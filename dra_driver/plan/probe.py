@@ -46,7 +46,7 @@ _DEVICES: dict[Feature, dict[str, Any]] = {
         "taints": [{"key": "probe", "value": "probe", "effect": "NoSchedule"}],
     },
 }
-_VERSION = re.compile(r"^v?(\d+)\.(\d+)", re.ASCII)
+_VERSION = re.compile(r"^v?(\d{1,9})\.(\d{1,9})", re.ASCII)
 
 
 def probe_body(feature: Feature, *, driver: str, node: str) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def server_version(version: Json) -> tuple[int, int]:
     """Major and minor number; (0, 0) where the server spells them in no known way."""
     match = _VERSION.match(str(version.get("gitVersion", "")))
     spelled = match.groups() if match else (version.get("major", ""), version.get("minor", ""))
-    major, minor = (re.match(r"\d+", str(number), re.ASCII) for number in spelled)
+    major, minor = (re.match(r"\d{1,9}", str(number), re.ASCII) for number in spelled)
     return (int(major.group()), int(minor.group())) if major and minor else (0, 0)
 
 

@@ -15,6 +15,7 @@ from dra_driver.errors import ClaimRejected, Reason
 from dra_driver.model.claim import Claim
 from dra_driver.model.record import Use
 from dra_driver.model.share import Sharing
+from dra_driver.plan.amounts import COMPUTE_WHOLE_PERCENT, usable_memory_mib
 from dra_driver.plan.decisions import Decision
 from dra_driver.plan.overlap import clash
 
@@ -23,7 +24,7 @@ def check_together(claim: Claim, decisions: Sequence[Decision], *, driver: str) 
     """Check the decisions about one claim against each other.
 
     Raises:
-        ClaimRejected: two of them exclude each other.
+        ClaimRejected: two of them exclude each other, or all do not fit on a GPU.
     """
     for first, second in combinations(decisions, 2):
         _check_requests(claim, first, second, driver)
@@ -34,6 +35,24 @@ def check_together(claim: Claim, decisions: Sequence[Decision], *, driver: str) 
                 f"claim {claim.ref}: requests {first.result.request} and {second.result.request} "
                 f"cannot both have GPU {first.use.gpu}: {found.text}; give them the same config, "
                 f"or keep them apart by constraints: [{{distinctAttribute: {driver}/uuid}}]",
+            )
+    _check_sums(claim, decisions)
+
+
+def _check_sums(claim: Claim, decisions: Sequence[Decision]) -> None:
+    """The scheduler counts; where it was misled, no tenant may pay for it."""
+    held = [each for each in decisions if each.use.use in (Use.SHARED, Use.SLOT)]
+    for gpu in sorted({each.use.gpu for each in held}):
+        mine = [each for each in held if each.use.gpu == gpu]
+        compute = sum(each.use.compute_percent for each in mine)
+        memory = sum(each.use.memory_mib for each in mine)
+        usable = usable_memory_mib(mine[0].entry.gpu)
+        if compute > COMPUTE_WHOLE_PERCENT or (usable is not None and memory > usable):
+            raise ClaimRejected(
+                Reason.NOT_SUPPORTED,
+                f"claim {claim.ref} is allocated {compute} % compute and {memory} MiB of GPU "
+                f"{gpu}, which has {COMPUTE_WHOLE_PERCENT} % and {usable} MiB: delete the pod "
+                "and its claim, so that they are scheduled anew",
             )
 
 

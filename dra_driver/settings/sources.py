@@ -95,7 +95,7 @@ def _read_file(path: Path, flags: Mapping[str, str]) -> tuple[dict[str, Any], li
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         return {}, [f"{where} cannot be read: {error}; give a readable YAML file"]
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         return {}, [f"{where} is not YAML: {' '.join(str(error).split())}"]
     if content is None:
         return {}, []

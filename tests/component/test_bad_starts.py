@@ -60,11 +60,13 @@ SETTINGS: dict[str, tuple[Arrange, tuple[str, ...]]] = {
         _simulation("gpus:\n- {uuid: GPU-1, profile: voodoo}\n"),
         ("--simulate", "gpus[0].profile", "voodoo", "h100-80gb-sxm"),
     ),
+    "deep YAML": (_simulation("[" * 5000), ("--simulate", "node.yaml", "recursion")),
     "no YAML": (_simulation("gpus: ["), ("--simulate", "node.yaml", "line")),
     "no kubeconfig": (
         _flag("kubeconfig", "/nowhere/kubeconfig"),
         ("--kubeconfig", "/nowhere/kubeconfig"),
     ),
+    "no way to the API server": (_flag("kubeconfig", ""), ("--kubeconfig", "service account")),
     "broken kubeconfig": (_kubeconfig("clusters: 7"), ("--kubeconfig", "broken-kubeconfig")),
     "long path": (
         lambda rig: {"kubelet-plugins-directory-path": str(rig.root / ("x" * 90))},
@@ -83,6 +85,8 @@ def test_plugin_ends_with_status_2_when_a_setting_is_impossible(
             assert plugin.wait() == 2
         (sentence,) = _sentences(plugin.log)
         assert all(word in sentence for word in words), sentence
+        assert list(rig.kubelet.plugins_folder.iterdir()) == []
+        assert "Serving" not in plugin.log
         _assert_nothing_is_left(rig)
 
 

@@ -57,6 +57,17 @@ def test_claim_read_fails_at_once_when_a_user_wrote_what_cannot_be_parsed(
     assert len(server.requests()) == 1
 
 
+def test_claim_read_fails_at_once_when_a_user_wrote_a_field_twice(
+    server: SimApiServer, api: KubeApi
+) -> None:
+    body = b'{"kind": "ResourceClaim", "spec": {"parameters": {"qos": "a", "x": 1, "qos": "b"}}}'
+    server.faults.add(Fault(resource="resourceclaims", status=200, raw=body, times=100))
+    with pytest.raises(AdapterError, match="field qos stands twice in one object") as told:
+        api.claims.get_claim("team-a", "claim-1", deadline(30.0))
+    assert told.value.permanent
+    assert len(server.requests()) == 1
+
+
 @pytest.mark.parametrize("value", ["\u00b2", "9" * 400, "-1", "soon"])
 def test_busy_server_is_reported_when_its_pause_is_no_number(
     server: SimApiServer, api: KubeApi, value: Any

@@ -143,6 +143,7 @@ def test_explain_ends_with_1_and_the_reason_when_the_claim_is_refused(
             ),
         ),
         ("a: [", "is not YAML: while parsing a flow node "),
+        ("[" * 5000, "is not YAML: maximum recursion depth exceeded"),
     ],
 )
 def test_explain_ends_with_1_when_the_file_holds_no_claim(
