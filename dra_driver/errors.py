@@ -26,6 +26,7 @@ class Reason(StrEnum):
     UNKNOWN_DEVICE = "UnknownDevice"
     NOT_SUPPORTED = "NotSupported"
     DEVICE_BUSY = "DeviceBusy"
+    NODE_BUSY = "NodeBusy"
     DEVICE_IN_USE = "DeviceInUse"
     DEVICE_LOST = "DeviceLost"
     DRIVER_NOT_LOADED = "DriverNotLoaded"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import BoundedSemaphore
 from typing import Protocol
 
 from dra_driver.errors import NotReady, Reason
@@ -32,6 +33,14 @@ class NodeOperations(Protocol):
         ...
 
 
+PREPARES_AT_ONCE = 24
+"""Fewer than the workers of the DRA server: an unprepare must not wait until prepares that hang on
+something, such as an API server that is away, have given up."""
+
+ROOM_WAIT_S = 5.0
+"""How long a prepare beyond those waits before it fails, to be tried again."""
+
+
 class LateOperations:
     """Operations that come to be after the services that call them.
 
@@ -39,9 +48,11 @@ class LateOperations:
     fail.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, room_wait_s: float = ROOM_WAIT_S) -> None:
         self._clock = clock
+        self._room_wait_s = room_wait_s
         self._current: Current[NodeOperations | None] = Current(None)
+        self._room = BoundedSemaphore(PREPARES_AT_ONCE)
 
     def set(self, operations: NodeOperations) -> None:
         """Let waiting and later calls through."""
@@ -52,7 +63,18 @@ class LateOperations:
         self._current.close()
 
     def prepare(self, ref: ClaimRef, deadline: Deadline) -> tuple[PreparedDevice, ...]:
-        return self._ready(ref, deadline).prepare(ref, deadline)
+        operations = self._ready(ref, deadline)
+        if not self._room.acquire(timeout=min(self._room_wait_s, self._left_s(deadline))):
+            raise NotReady(
+                Reason.NODE_BUSY,
+                f"claim {ref} has to wait: {PREPARES_AT_ONCE} claims are being prepared on this "
+                "node, and none of them came to an end; the kubelet tries again by itself. If this "
+                "lasts, see the driver's log for what they wait for.",
+            )
+        try:
+            return operations.prepare(ref, deadline)
+        finally:
+            self._room.release()
 
     def unprepare(self, ref: ClaimRef, deadline: Deadline) -> None:
         self._ready(ref, deadline).unprepare(ref, deadline)
@@ -60,8 +82,7 @@ class LateOperations:
     def _ready(self, ref: ClaimRef, deadline: Deadline) -> NodeOperations:
         operations = self._current.get()
         if operations is None:
-            left_s = deadline.remaining_s(self._clock.monotonic_s())
-            operations = self._current.wait_newer(0, left_s)[1]
+            operations = self._current.wait_newer(0, self._left_s(deadline))[1]
         if operations is None:
             raise NotReady(
                 Reason.STATE_UNAVAILABLE,
@@ -69,3 +90,6 @@ class LateOperations:
                 " the kubelet tries again by itself. If this lasts, see the driver's log.",
             )
         return operations
+
+    def _left_s(self, deadline: Deadline) -> float:
+        return deadline.remaining_s(self._clock.monotonic_s())

@@ -15,7 +15,7 @@ from dra_api.kubelet import dra_v1_pb2_grpc as v1_grpc
 from dra_api.kubelet import pluginregistration_v1_pb2 as reg
 from dra_api.kubelet import pluginregistration_v1_pb2_grpc as reg_grpc
 from dra_driver.adapters.clock import SystemClock
-from dra_driver.kubelet.operations import LateOperations
+from dra_driver.kubelet.operations import ROOM_WAIT_S, LateOperations
 from dra_driver.kubelet.paths import SocketPaths, socket_paths
 from dra_driver.kubelet.registration import Registration
 from dra_driver.kubelet.server import KubeletServer
@@ -41,10 +41,11 @@ class Plugin:
         driver: str = DRIVER,
         heartbeat_s: float = 8.0,
         ready: bool = True,
+        room_wait_s: float = ROOM_WAIT_S,
     ) -> None:
         self.paths = paths_in(root, pod_uid=pod_uid, driver=driver)
         self.operations = FakeOperations()
-        self.late = LateOperations(SystemClock())
+        self.late = LateOperations(SystemClock(), room_wait_s=room_wait_s)
         self.health: Current[tuple[HealthRow, ...]] = Current(())
         self.registration = Current(Registration())
         self.registered = Event()
@@ -116,6 +117,11 @@ def prepare(
 def prepare_later(opened: grpc.Channel, *refs: ClaimRef, timeout_s: float = 30.0) -> Any:
     request = v1.NodePrepareResourcesRequest(claims=claims(*refs))
     return v1_grpc.DRAPluginStub(opened).NodePrepareResources.future(request, timeout=timeout_s)
+
+
+def unprepare_later(opened: grpc.Channel, *refs: ClaimRef, timeout_s: float = 30.0) -> Any:
+    request = v1.NodeUnprepareResourcesRequest(claims=claims(*refs))
+    return v1_grpc.DRAPluginStub(opened).NodeUnprepareResources.future(request, timeout=timeout_s)
 
 
 def unprepare(opened: grpc.Channel, *refs: ClaimRef) -> v1.NodeUnprepareResourcesResponse:

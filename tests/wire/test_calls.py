@@ -10,6 +10,7 @@ from dra_api.kubelet import dra_v1_pb2 as v1
 from dra_driver.adapters.clock import SystemClock
 from dra_driver.kubelet.calls import Calls
 from dra_driver.kubelet.dra_service import add_dra_services
+from dra_driver.kubelet.operations import PREPARES_AT_ONCE
 from tests.builders import ref
 from tests.fakes.operations import FakeOperations
 from tests.fakes.recorder import FakeRecorder
@@ -21,6 +22,7 @@ from tests.wire.plugin import (
     prepare,
     prepare_later,
     running,
+    unprepare_later,
 )
 
 GOOD, BAD, ALSO_GOOD = ref(1), ref(3), ref(4)
@@ -42,7 +44,8 @@ def test_prepare_does_not_begin_when_the_kubelet_gave_up_while_it_was_queued(roo
     busy = [ref(number) for number in range(100, 132)]
     with running(root) as plugin, channel(plugin.paths.dra) as opened:
         gates = [plugin.operations.gate(each.uid) for each in busy]
-        calls = [prepare_later(opened, each) for each in busy]
+        calls = [prepare_later(opened, each) for each in busy[:PREPARES_AT_ONCE]]
+        calls += [unprepare_later(opened, each) for each in busy[PREPARES_AT_ONCE:]]
         eventually(lambda: len(plugin.operations.calls) == 32, TIMEOUT_S, "a full pool")
         late = prepare_later(opened, GOOD, timeout_s=0.2)
         assert late.exception(timeout=TIMEOUT_S) is not None
