@@ -74,7 +74,10 @@ class DriverFiles(Protocol):
 
 
 class SpecStore(Protocol):
-    """The folder of CDI specs; only this driver's own are ever seen or touched."""
+    """The folder of CDI specs; only this driver's own are ever seen or touched.
+
+    Changes are there for everybody at once, and survive a power cut when `settle` has returned.
+    """
 
     def write(self, name: str, content: str) -> None:
         """Put a spec in place atomically; writes nothing where it already stands byte-equal."""
@@ -85,6 +88,10 @@ class SpecStore(Protocol):
         ...
 
     def remove(self, name: str) -> None: ...
+
+    def settle(self) -> None:
+        """Make all changes so far durable; free of cost where there are none."""
+        ...
 
     def names(self) -> tuple[str, ...]:
         """Names of this driver's specs, sorted; leftovers of interrupted writes are removed."""

@@ -28,7 +28,7 @@ class CdiFolder:
 
     def write(self, name: str, content: str) -> None:
         if not self.holds(name, content):
-            self._folder.write(self._file(name), content.encode())
+            self._folder.place(self._file(name), content.encode())
 
     def holds(self, name: str, content: str) -> bool:
         file = self._file(name)
@@ -36,8 +36,10 @@ class CdiFolder:
             return self._folder.read(file) == content.encode()
 
     def remove(self, name: str) -> None:
-        if self._folder.unlink(self._file(name)):
-            self._folder.sync()
+        self._folder.unlink(self._file(name))
+
+    def settle(self) -> None:
+        self._folder.sync()
 
     def names(self) -> tuple[str, ...]:
         self._folder.sweep(self._prefix)

@@ -54,7 +54,7 @@ class DurableFolder:
         self._text = str(path)
         self._setting = setting
         self._mode = mode
-        self._wanted = 0
+        self._changes = 0
         self._synced = 0
         self._counting = Lock()
         self._syncing = Lock()
@@ -90,18 +90,23 @@ class DurableFolder:
                 os.unlink(f"{self._text}/{name}")
             except FileNotFoundError:
                 return False
-            return True
+        self.count_change()
+        return True
+
+    def count_change(self) -> None:
+        """Let `sync` know of a change that is done."""
+        with self._counting:
+            self._changes += 1
 
     def sync(self) -> None:
-        """Make all earlier changes of this folder durable; calls at one time share one fsync."""
+        """Make all changes so far durable; calls at one time share one fsync, none needs none."""
         with self._counting:
-            self._wanted += 1
-            mine = self._wanted
+            mine = self._changes
         with self._syncing:
             if self._synced >= mine:
                 return
             with self._counting:
-                covered = self._wanted
+                covered = self._changes
             with self.reported("make changes durable in"), suppress(FileNotFoundError):
                 self._fsync()
             self._synced = covered
@@ -210,6 +215,7 @@ class Staged:
         with self._folder.reported(f"write {self._name} into"):
             os.replace(self._path, f"{self._folder.path}/{self._name}")
             self._in_place = True
+            self._folder.count_change()
             return os.fstat(self._descriptor)
 
     def close(self) -> None:

@@ -97,6 +97,10 @@ class Executor:
         """Enforce on a GPU exactly the shares that `records` speak of."""
         self._shares.apply(gpu, self._shares_of(gpu, records), deadline)
 
+    def settle(self) -> None:
+        """Let all changes of CDI specs survive a power cut, before anybody is told of them."""
+        self._specs.settle()
+
     def remove_spec(self, claim_uid: str) -> None:
         """Remove the CDI spec of a claim that holds nothing, if there is one."""
         self._specs.remove(naming.spec_name(self._driver, claim_uid))

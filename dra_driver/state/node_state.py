@@ -85,13 +85,18 @@ class NodeState:
             NotReady: not now; what was begun is resumed by the retry.
         """
         body = self._read_claim(ref, deadline)
+        warnings: tuple[str, ...] = ()
         with _told(ref, "prepare"), self._locks.claim(ref.uid, deadline):
             record = self._ledger.find(ref)
             if record is not None and self._ledger.holds(record) and _uid(body) == ref.uid:
-                return self._again(record, deadline)
-            plan = self._plan(body, ref)
-            devices = self._first(plan, deadline) if plan.record.steps else plan.record.devices
-        for text in plan.warnings:
+                devices = self._again(record, deadline)
+            else:
+                plan = self._plan(body, ref)
+                devices = self._first(plan, deadline) if plan.record.steps else plan.record.devices
+                warnings = plan.warnings
+            # After the record, whose own sync has mostly taken the specs along.
+            self._executor.settle()
+        for text in warnings:
             self._events.emit(ref, reason="PreparedWithWarning", text=text)
         return devices
 
@@ -111,6 +116,7 @@ class NodeState:
                     self._executor.remove_spec(ref.uid)
                     if record is not None:
                         self._ledger.delete(record)
+                self._executor.settle()
         except ClaimError as error:
             # The kubelet writes no Event about a failed unprepare, it only tries for ever.
             self._events.emit(ref, reason="FailedUnprepare", text=str(error))

@@ -61,6 +61,7 @@ class Recovery:
         for gpu in sorted(shared.union(gpus)):
             yield f"shares of GPU {gpu}", partial(self._settle_gpu, gpu)
         yield "left-over CDI specs", self._remove_orphans
+        yield "CDI specs", lambda _: self._executor.settle()
 
     def _settle_claim(self, ref: ClaimRef, deadline: Deadline) -> None:
         with self._locks.claim(ref.uid, self._soon(deadline)):

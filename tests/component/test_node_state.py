@@ -21,10 +21,11 @@ from dra_driver.model.device import GpuUuid
 from dra_driver.model.plan import PreparePlan
 from dra_driver.model.record import RecordState
 from dra_driver.model.share import GpuShare
+from dra_driver.plan.naming import spec_name
 from dra_driver.ports import Json
 from dra_driver.state import codec
 from tests import records
-from tests.builders import claim_uid, ref, uuid
+from tests.builders import DRIVER, claim_uid, ref, uuid
 from tests.component.state_rig import Rig
 from tests.fakes.clock import FakeClock
 
@@ -247,3 +248,19 @@ def test_a_record_of_a_newer_release_is_refused_and_kept(rig: Rig) -> None:
     assert rig.journal.entries == {claim.uid: content}
     assert not rig.specs.specs
     assert not rig.shares.shares
+
+
+def test_specs_are_settled_before_anybody_is_told(rig: Rig) -> None:
+    claim = rig.add()
+    rig.prepare(claim)
+    assert set(rig.specs.settled) == {spec_name(DRIVER, claim.uid)}
+    rig.specs.specs.clear()
+    rig.specs.settle()
+    rig.prepare(claim)
+    assert rig.specs.settled == rig.specs.specs != {}
+    rig.unprepare(claim)
+    assert rig.specs.settled == {}
+    rig.specs.write(spec_name(DRIVER, claim.uid), "{}")
+    rig.specs.settle()
+    rig.unprepare(claim)
+    assert rig.specs.settled == {}

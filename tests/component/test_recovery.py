@@ -191,3 +191,12 @@ def test_a_stopped_prepare_is_undone_before_others_wait_for_it(rig: Rig) -> None
         rig.prepare(newcomer, seconds=0.3)
     recover(rig)
     assert rig.prepare(newcomer)
+
+
+def test_recovery_settles_the_specs_that_it_wrote(rig: Rig) -> None:
+    claim = rig.add()
+    rig.prepare(claim)
+    rig.specs.specs.clear()
+    rig.specs.settle()
+    rig.start().recover(rig.within())
+    assert rig.specs.settled == rig.specs.specs != {}

@@ -56,6 +56,16 @@ def test_store_removes_a_spec_and_a_missing_one_without_error(store: SpecStore) 
     assert store.names() == ()
 
 
+def test_store_holds_the_same_when_settled(store: SpecStore) -> None:
+    store.settle()
+    store.write(NAME, "{}")
+    store.settle()
+    assert store.names() == (NAME,)
+    store.remove(NAME)
+    store.settle()
+    assert store.names() == ()
+
+
 @pytest.mark.parametrize("name", ["nvidia", "other.io-claim_uid-1"])
 def test_store_refuses_names_of_others(store: SpecStore, name: str) -> None:
     with pytest.raises(AdapterError, match="one of this driver's"):

@@ -6,12 +6,16 @@ from dra_driver.errors import AdapterError
 
 
 class FakeSpecStore:
-    """`broken`: an error that every write raises while it is set; `writes` counts real ones."""
+    """`broken`: an error that every write raises while it is set; `writes` counts real ones.
+
+    `settled`: what a power cut would leave.
+    """
 
     def __init__(self, *, prefix: str) -> None:
         self._prefix = prefix
         self.specs: dict[str, str] = {}
         self.writes = 0
+        self.settled: dict[str, str] = {}
         self.broken: AdapterError | None = None
 
     def write(self, name: str, content: str) -> None:
@@ -29,6 +33,9 @@ class FakeSpecStore:
     def remove(self, name: str) -> None:
         self._check(name)
         self.specs.pop(name, None)
+
+    def settle(self) -> None:
+        self.settled = dict(self.specs)
 
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(name for name in self.specs if name.startswith(self._prefix)))
