@@ -94,16 +94,26 @@ def test_request_fits_nowhere_when_the_device_has_no_such_capacity() -> None:
     assert not fits({"y": Decimal(1)}, _offer(), NEW, held={}, taking={})
 
 
-def test_first_scheduler_counts_fractions_as_whole_units() -> None:
-    offer = _offer(minimum="0.5", maximum=90, step="0.5")
-    assert taken({"x": Decimal("1.2")}, offer, NEW) == {"x": Decimal("1.5")}
-    assert taken({"x": Decimal("1.2")}, offer, OLD) == {"x": Decimal(2)}
+@pytest.mark.parametrize("rules", [NEW, OLD])
+@pytest.mark.parametrize(
+    ("asked", "expected"), [("0.2", "0.5"), ("0.5", 1), ("1.2", 3), ("9E0", 9)]
+)
+def test_request_above_the_minimum_is_counted_in_whole_units(
+    rules: SchedulerRules, asked: str, expected: Any
+) -> None:
+    offer = _offer(minimum="0.5", maximum="90.5", step="1.5", default="2.5")
+    assert taken({"x": Decimal(asked)}, offer, rules) == {"x": Decimal(expected)}
+    assert fits({"x": Decimal(asked)}, offer, rules, held={}, taking={})
 
 
-@pytest.mark.parametrize("asked", ["1.0001", "1e18"])
-def test_request_is_an_error_when_it_cannot_be_counted(asked: str) -> None:
+@pytest.mark.parametrize("rules", [NEW, OLD])
+def test_request_is_an_error_where_integers_end(rules: SchedulerRules) -> None:
+    offer = _offer(minimum=1, maximum=90, step=5)
+    largest = {"x": Decimal((1 << 63) - 2)}
+    assert taken(largest, offer, rules) == largest
+    assert not fits(largest, offer, rules, held={}, taking={})
     with pytest.raises(AllocationError, match="cannot be represented"):
-        taken({"x": Decimal(asked)}, _offer(minimum=1, maximum=90, step=1), NEW)
+        taken({"x": Decimal((1 << 63) - 1)}, offer, rules)
 
 
 def test_request_is_an_error_when_it_is_negative() -> None:
