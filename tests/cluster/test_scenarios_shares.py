@@ -132,6 +132,18 @@ def test_two_pods_use_one_share(driver: Cluster, new_namespace: NewNamespace) ->
     assert len(results(driver, namespace)) == 1
 
 
+def test_tenants_go_to_the_next_gpu_when_one_is_full(
+    driver_gates: Cluster, new_namespace: NewNamespace
+) -> None:
+    namespace = new_namespace(driver_gates)
+    names = ("one", "two", "three", "four", "five", "six")
+    for name in names:
+        apply_example(driver_gates, "quarter.yaml", namespace=namespace, change=named(name))
+    wait_running(driver_gates, namespace, count=6)
+    nodes = [seen(driver_gates, name, namespace=namespace).nodes for name in names]
+    assert sorted(nodes) == [("gpuslice-sim0",)] * 4 + [("gpuslice-sim1",)] * 2
+
+
 def test_share_is_free_again_when_its_pod_is_gone(
     driver_gates: Cluster, new_namespace: NewNamespace
 ) -> None:
