@@ -114,6 +114,7 @@ class NodeBuilder:
             driver_files=self.hardware.driver_files,
         )
         return NodeState(
+            driver=settings.driver_name,
             claims=api.claims,
             journal=RecordFiles(settings.state_dir, clock=self.clock, recorder=self.recorder),
             locks=FileLocks(settings.state_dir / "locks", clock=self.clock),

@@ -14,6 +14,7 @@ from typing import Any
 from dra_driver.errors import ClaimRejected, NotReady, Reason
 from dra_driver.model.claim import AllocationResult, Claim, ClaimRef, ConfigEntry, ConfigSource
 from dra_driver.model.quantity import parse_quantity
+from dra_driver.model.record import Record
 
 _SHOWN_CHARACTERS = 80
 _LARGEST_AMOUNT = Decimal(1 << 63)
@@ -28,6 +29,26 @@ def parse_claim(obj: Mapping[str, Any], ref: ClaimRef, *, driver: str, node: str
             of this driver's parts is malformed.
     """
     return _Parser(ref, driver=driver, node=node).claim(obj)
+
+
+def is_allocated_otherwise(obj: Mapping[str, Any], record: Record, *, driver: str) -> bool:
+    """Whether a claim now has other devices of `driver` than those that were prepared for it.
+
+    Its pods are gone then, or the claim could not have been given back; a claim that shows no
+    devices is not judged.
+    """
+    found: Any = obj
+    for key in ("status", "allocation", "devices", "results"):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    results = found if isinstance(found, list) else []
+    now = [
+        (result.get("pool"), result.get("device"), result.get("shareID"))
+        for result in results
+        if isinstance(result, Mapping) and result.get("driver") == driver
+    ]
+    then = [(each.pool, each.device, each.share_id) for each in record.devices]
+    # Whatever a claim holds has a text, while its parts need not compare with each other.
+    return bool(now) and sorted(now, key=repr) != sorted(then, key=repr)
 
 
 class _Parser:

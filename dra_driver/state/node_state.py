@@ -26,6 +26,7 @@ from dra_driver.model.deadline import Deadline
 from dra_driver.model.device import GpuUuid
 from dra_driver.model.plan import PreparePlan
 from dra_driver.model.record import PreparedDevice, Record, RecordState
+from dra_driver.plan.claims import is_allocated_otherwise
 from dra_driver.plan.overlap import Conflict
 from dra_driver.plan.prepare import plan_unprepare
 from dra_driver.ports import ClaimReader, Clock, EventSink, Journal, Json, Locks, Recorder
@@ -38,6 +39,9 @@ _log = log.get(__name__)
 OVERLAP_WAIT_S = 5.0
 """After a force deletion the old unprepare was seen 2.2 to 2.5 s behind the new prepare."""
 
+_READ_S = 20.0
+"""An API server that is away for longer costs a retry: who waits for it takes others' room."""
+
 _POLL_S = 0.1
 _UNDO_S = 2.0
 """What undoing gets when the call's own time is over: part of the margin before the kubelet's."""
@@ -47,6 +51,7 @@ class NodeState:
     """Prepares and unprepares claims; safe for many threads and several processes.
 
     Args:
+        driver: whose devices a claim's allocation is searched for.
         plan: decides about a claim as the API server gave it; reads inventory and settings.
         boot_id: of this boot; effects of another boot are gone.
     """
@@ -54,6 +59,7 @@ class NodeState:
     def __init__(
         self,
         *,
+        driver: str,
         claims: ClaimReader,
         journal: Journal,
         locks: Locks,
@@ -64,6 +70,7 @@ class NodeState:
         events: EventSink,
         recorder: Recorder,
     ) -> None:
+        self._driver = driver
         self._claims = claims
         self._ledger = Ledger(journal, boot_id)
         self._locks = locks
@@ -80,6 +87,8 @@ class NodeState:
     def prepare(self, ref: ClaimRef, deadline: Deadline) -> tuple[PreparedDevice, ...]:
         """Make a claim's devices usable; a repeat answers the same, without planning again.
 
+        A claim that was allocated anew loses what it had: its earlier pods are gone.
+
         Raises:
             ClaimRejected: the claim has to change.
             NotReady: not now; what was begun is resumed by the retry.
@@ -87,8 +96,8 @@ class NodeState:
         body = self._read_claim(ref, deadline)
         warnings: tuple[str, ...] = ()
         with _told(ref, "prepare"), self._locks.claim(ref.uid, deadline):
-            record = self._ledger.find(ref)
-            if record is not None and self._ledger.holds(record) and _uid(body) == ref.uid:
+            record = self._kept(ref, body, deadline)
+            if record is not None:
                 devices = self._again(record, deadline)
             else:
                 plan = self._plan(body, ref)
@@ -148,6 +157,17 @@ class NodeState:
         """
         return self._ledger.all()
 
+    def _kept(self, ref: ClaimRef, body: Json, deadline: Deadline) -> Record | None:
+        """The record that a prepare of this claim repeats."""
+        record = self._ledger.find(ref)
+        if record is None or not self._ledger.holds(record) or _uid(body) != ref.uid:
+            return None
+        if not is_allocated_otherwise(body, record, driver=self._driver):
+            return record
+        with self._locks.gpus(record.gpus, deadline):
+            self._undo(record, self._ledger.beside(record), deadline)
+        return None
+
     def _again(self, record: Record, deadline: Deadline) -> tuple[PreparedDevice, ...]:
         if record.state is RecordState.PREPARED and self._executor.intact(record):
             return record.devices
@@ -205,8 +225,9 @@ class NodeState:
 
     def _read_claim(self, ref: ClaimRef, deadline: Deadline) -> Json:
         # Before the claim's lock: an unprepare must not wait for an API server that is away.
+        patience = Deadline(min(deadline.at_s, self._clock.monotonic_s() + _READ_S))
         try:
-            return self._claims.get_claim(ref.namespace, ref.name, deadline)
+            return self._claims.get_claim(ref.namespace, ref.name, patience)
         except NotFound as error:
             raise ClaimRejected(
                 Reason.CLAIM_NOT_FOUND,

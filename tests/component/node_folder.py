@@ -72,6 +72,7 @@ class NodeFolder:
         for number in range(1, 9):
             claims.add(records.claim(number, kind=kind_of(number), on=(number - 1) % gpus))
         self.state = NodeState(
+            driver=DRIVER,
             claims=claims,
             journal=RecordFiles(root / "state", clock=CLOCK, recorder=recorder),
             locks=FileLocks(root / "state", clock=CLOCK),

@@ -44,6 +44,7 @@ class Rig:
     def start(self, boot_id: str = BOOT) -> NodeState:
         """A new process on the same world."""
         self.state = NodeState(
+            driver=DRIVER,
             claims=self.claims,
             journal=self.journal,
             locks=self.locks,
