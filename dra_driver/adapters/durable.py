@@ -17,6 +17,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -115,13 +116,18 @@ class DurableFolder:
         """Content of a file; None where there is none.
 
         Raises:
-            OSError: it is there and cannot be read.
+            OSError: it is there and cannot be read, or is no file.
         """
         try:
-            with open(f"{self._text}/{name}", "rb", buffering=0) as file:
-                return file.read()
+            # Something else of that name, such as a named pipe, must not keep the caller waiting.
+            flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+            descriptor = os.open(f"{self._text}/{name}", flags)
         except FileNotFoundError:
             return None
+        with open(descriptor, "rb", buffering=0) as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "it is no file", name)
+            return file.read()
 
     def sweep(self, prefix: str = "") -> None:
         """Remove temporary files of dead writers for names that start with `prefix`."""

@@ -7,6 +7,7 @@ transaction costs the same with one live claim or a thousand.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,6 +33,9 @@ _SETTING = "--state-dir"
 _LOCK_WAIT_S = 10.0
 _LOCK_POLL_S = 0.002
 _LONGEST_REASON = 200
+
+_PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
+"""What keeps a process from reading any file, not this one from being read."""
 
 _Identity = tuple[int, int, int]
 """Inode, modification time and size: every write makes a new file."""
@@ -168,6 +172,10 @@ class RecordFiles:
             self._forget(uid)
             content = self._folder.read(name)
         except OSError as error:
+            if error.errno in _PASSING:
+                # The entry is as good as ever: whoever asks now has to ask again.
+                with self._folder.reported(f"read {name} in"):
+                    raise
             self._set_aside(name, f"it cannot be read: {error.strerror}", descriptor)
             return
         decoded = codec.decode(content or b"")

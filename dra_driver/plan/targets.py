@@ -54,7 +54,7 @@ def resolve(device_name: str, inventory: Inventory) -> Target:
 
     Raises:
         NotReady: the GPU cannot be used now: it is in MIG mode, or GPUs are unreadable and it may
-            be one of them.
+            be one of them, or none is found.
         ClaimRejected: no GPU of this node has such a device.
     """
     if device_name in _PADS:
@@ -97,6 +97,12 @@ def _unknown(device_name: str, inventory: Inventory) -> ClaimError:
                 f"device {device_name}: its GPU {unreadable.label} cannot be read now: "
                 f"{unreadable.text}",
             )
+    if not (inventory.gpus or inventory.unreadable):
+        return NotReady(
+            Reason.DEVICE_LOST,
+            f"device {device_name}: no GPU is found on this node now; it is tried again, and "
+            "`gpuslice inventory` shows what the driver says",
+        )
     nameless = [each for each in inventory.unreadable if not each.label.startswith("GPU-")]
     if nameless:
         reasons = "; ".join(f"{each.label}: {each.text}" for each in nameless)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from dra_driver.adapters.clock import SystemClock
+from dra_driver.adapters.durable import DurableFolder
 from dra_driver.adapters.record_file import RecordFiles
 from dra_driver.errors import AdapterError
 from dra_driver.state import codec
@@ -138,6 +141,29 @@ def test_journal_sets_aside_an_entry_that_speaks_of_another_claim(tmp_path: Path
     (tmp_path / "claims" / f"{claim_uid(3)}.json").mkdir()
     assert uids(open_journal(tmp_path)) == []
     assert len(list((tmp_path / "claims").glob("*.damaged-1"))) == 2
+
+
+def test_journal_sets_aside_a_pipe_of_an_entrys_name_without_waiting(tmp_path: Path) -> None:
+    (tmp_path / "claims").mkdir()
+    os.mkfifo(tmp_path / "claims" / f"{claim_uid(1)}.json")
+    assert uids(open_journal(tmp_path)) == []
+    assert len(list((tmp_path / "claims").glob("*.damaged-1"))) == 1
+
+
+def test_journal_loses_nothing_when_the_process_is_out_of_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(open_journal(tmp_path), 1)
+    journal = open_journal(tmp_path)
+
+    def out_of_descriptors(folder: DurableFolder, name: str) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files", name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DurableFolder, "read", out_of_descriptors)
+        with pytest.raises(AdapterError, match="Too many open files"):
+            uids(journal)
+    assert uids(journal) == [claim_uid(1)]
 
 
 def test_journal_leaves_a_newer_entry_byte_equal(tmp_path: Path) -> None:

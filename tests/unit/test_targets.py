@@ -92,3 +92,8 @@ def test_resolve_is_not_ready_when_the_gpu_is_in_mig_mode() -> None:
     error = refusal(device(), inventory(gpu(0, mig_enabled=True)))
     assert isinstance(error, NotReady)
     assert "is in MIG mode, which is not supported: switch it off" in str(error)
+
+
+def test_resolve_is_not_ready_when_no_gpu_is_found_at_all() -> None:
+    with pytest.raises(NotReady, match=f"device {device(0)}: no GPU is found on this node now"):
+        resolve(device(0), inventory())
