@@ -26,11 +26,11 @@ def taken(asked: Amounts, offer: Offer, rules: SchedulerRules) -> dict[str, Deci
     """What a request takes of each capacity of a device, asked or not.
 
     Raises:
-        AllocationError: an amount cannot be counted, or is negative, which 1.34 does not mind.
+        AllocationError: an amount cannot be counted, or is negative; 1.34 knows no such errors.
     """
     amounts = {}
     for name, capacity in offer.capacity.items():
-        amount = _rounded(name, asked.get(name), capacity)
+        amount = _rounded(name, asked.get(name), capacity, rules)
         if amount < 0 and not rules.first:
             raise AllocationError(f'capacity "{name}": capacity value is negative')
         amounts[name] = amount
@@ -65,7 +65,9 @@ def fits(
     return True
 
 
-def _rounded(name: str, asked: Decimal | None, capacity: OfferedCapacity) -> Decimal:
+def _rounded(
+    name: str, asked: Decimal | None, capacity: OfferedCapacity, rules: SchedulerRules
+) -> Decimal:
     policy = capacity.policy
     if asked is None:
         default = policy.default if policy else None
@@ -73,15 +75,18 @@ def _rounded(name: str, asked: Decimal | None, capacity: OfferedCapacity) -> Dec
     if policy is None:
         return asked
     if policy.minimum is not None:
-        return _on_the_grid(name, asked, policy)
+        return _on_the_grid(name, asked, policy, rules)
     return next((value for value in policy.values if asked <= value), asked)
 
 
-def _on_the_grid(name: str, asked: Decimal, policy: CapacityPolicy) -> Decimal:
+def _on_the_grid(
+    name: str, asked: Decimal, policy: CapacityPolicy, rules: SchedulerRules
+) -> Decimal:
     """Round up to whole steps above the minimum, all counted in whole units.
 
-    Thousandths are counted from 1.37 on, but by default not yet (DRAFractionalCapacityRange). 1.34
-    goes on with a wrong number where its integers end; that is an error here for it, too.
+    Thousandths are counted from 1.37 on, but by default not yet (DRAFractionalCapacityRange). Where
+    integers end, 1.34 goes on with a wrong number, which the pads of a pool keep from fitting;
+    here it is the right one, which fits nowhere.
     """
     low = policy.minimum or _NOTHING
     if asked < low:
@@ -90,7 +95,7 @@ def _on_the_grid(name: str, asked: Decimal, policy: CapacityPolicy) -> Decimal:
         return asked
     low, step = _ceiling(low), _ceiling(policy.step)
     amount = low + step * _ceiling((_ceiling(asked) - low) / step)
-    if amount > _INT64_MAX:
+    if amount > _INT64_MAX and not rules.first:
         raise AllocationError(
             f'capacity "{name}": capacity request cannot be represented in the device\'s range'
             f" arithmetic: {asked}"

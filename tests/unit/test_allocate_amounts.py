@@ -106,14 +106,14 @@ def test_request_above_the_minimum_is_counted_in_whole_units(
     assert fits({"x": Decimal(asked)}, offer, rules, held={}, taking={})
 
 
-@pytest.mark.parametrize("rules", [NEW, OLD])
-def test_request_is_an_error_where_integers_end(rules: SchedulerRules) -> None:
+def test_request_is_an_error_where_integers_end() -> None:
     offer = _offer(minimum=1, maximum=90, step=5)
-    largest = {"x": Decimal((1 << 63) - 2)}
-    assert taken(largest, offer, rules) == largest
-    assert not fits(largest, offer, rules, held={}, taking={})
+    largest, more = ({"x": Decimal((1 << 63) - left)} for left in (2, 1))
+    assert taken(largest, offer, NEW) == largest
+    assert not fits(largest, offer, NEW, held={}, taking={})
     with pytest.raises(AllocationError, match="cannot be represented"):
-        taken({"x": Decimal((1 << 63) - 1)}, offer, rules)
+        taken(more, offer, NEW)
+    assert not fits(more, offer, OLD, held={}, taking={})
 
 
 def test_request_is_an_error_when_it_is_negative() -> None:
