@@ -29,9 +29,16 @@ class ApiServer:
     """
 
     def __init__(
-        self, folder: Path, profile: Profile = DEFAULT, *, version: str = KUBERNETES_VERSION
+        self,
+        folder: Path,
+        profile: Profile = DEFAULT,
+        *,
+        version: str = KUBERNETES_VERSION,
+        whole_cluster: bool = False,
     ) -> None:
+        """Take the binary that holds all components with ``whole_cluster``, else the small one."""
         self.folder = folder
+        self._whole_cluster = whole_cluster
         self.profile = profile
         self.version = version
         self._port = 0
@@ -106,7 +113,7 @@ class ApiServer:
         self.profile = profile or self.profile
         self.version = version or self.version
         self._api = Server(
-            [str(kubernetes_binary(self.version)), "kube-apiserver", *self._flags(), *flags],
+            [*self._program("kube-apiserver"), *self._flags(), *flags],
             log=self.folder / "kube-apiserver.log",
         )
         try:
@@ -134,13 +141,16 @@ class ApiServer:
         self._etcd_url, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
         self._etcd = Server(
             [
-                str(kubernetes_binary(self.version)),
-                "etcd",
+                *self._program("etcd"),
                 *etcd_flags(self.folder / "etcd", url=self._etcd_url, peer_url=peer),
             ],
             log=self.folder / "etcd.log",
         )
         self._etcd.wait_until(self._etcd_problem, waiting_for=f"{self._etcd_url}/health")
+
+    def _program(self, component: str) -> tuple[str, str]:
+        binary = kubernetes_binary(self.version, whole_cluster=self._whole_cluster)
+        return str(binary), component
 
     def _flags(self) -> tuple[str, ...]:
         return api_server_flags(

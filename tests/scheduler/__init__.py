@@ -1,0 +1,1 @@
+"""The embedded scheduler beside Kubernetes' own: random pods, the same answers."""
