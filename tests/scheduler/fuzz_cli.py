@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return 1
             kinds += report.kinds
             if report.differences:
-                _print_difference(target, options.seed, report)
+                print_difference(target, options.seed, report)
                 return 1
         answers = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
         print(f"{target}: seed {options.seed}: the same answers for all pods: {answers}")
@@ -60,6 +60,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--kubernetes", choices=versions)
     parser.add_argument("--profile", choices=sorted({each.profile.name for each in TARGETS}))
     options = parser.parse_args(arguments)
+    if options.cases == 0:
+        parser.error("argument --cases: 0 cases compare nothing; 1 is the least")
+    if options.case is not None and options.seed is None:
+        parser.error("argument --case: needs the --seed that it is a case of")
     if options.seed is None:
         options.seed = secrets.randbelow(1_000_000)
     if not _targets(options):
@@ -68,10 +72,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise ValueError(text)
-    return number
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 on")
+    return int(text)
 
 
 def _targets(options: argparse.Namespace) -> tuple[Target, ...]:
@@ -99,7 +102,8 @@ def _play(target: Target, seed: int, numbers: range, say: _Teller) -> Report:
             return Runner(plane, cases, say=say).run()
 
 
-def _print_difference(target: Target, seed: int, report: Report) -> None:
+def print_difference(target: Target, seed: int, report: Report) -> None:
+    """Print the first difference as JSON, with the command that shows it again."""
     first = report.differences[0]
     again = (
         f"hack/fuzz allocate --kubernetes {target.version} --profile {target.profile.name}"
