@@ -1,5 +1,7 @@
 """What becomes of pods while the API server is away, and under a newer control plane."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -31,8 +33,7 @@ def test_node_lets_go_of_pods_that_end_while_the_api_server_is_away(site: Site) 
     registered = registrations(cluster, plugin_uid)
     uid = site.claim_of("kept")["metadata"]["uid"]
     site.delete("deleted")
-    cluster.stop_api()
-    try:
+    with api_away(cluster):
         # It starts without an API server, too.
         kill(cluster, plugin)
         wait_until(
@@ -45,12 +46,6 @@ def test_node_lets_go_of_pods_that_end_while_the_api_server_is_away(site: Site) 
             waiting_for="the node to let go of the claims of pods that ended",
         )
         assert Holdings.of(cluster).claims == {uid}
-    finally:
-        cluster.start_api()
-        # These would wait for half a minute before they look for it again.
-        for component in CONTROLLERS:
-            cluster.stop(component)
-            cluster.start(component)
     site.wait_gone("deleted")
     wait_until(
         lambda: "" if (phase := site.phase("ends")) == "Succeeded" else phase,
@@ -91,6 +86,20 @@ def test_pods_stay_and_pads_go_when_the_control_plane_becomes_newer(
             site.wait_gone("goes")
             site.unchanged(kept, whole)
             wait_until_settled(cluster)
+
+
+@contextmanager
+def api_away(cluster: Cluster) -> Iterator[None]:
+    """End the API server, and start it on leaving."""
+    cluster.stop_api()
+    try:
+        yield
+    finally:
+        cluster.start_api()
+        # These would wait for half a minute before they look for it again.
+        for component in CONTROLLERS:
+            cluster.stop(component)
+            cluster.start(component)
 
 
 def types(devices: deployed.Devices) -> set[str]:

@@ -66,6 +66,8 @@ def test_plugin_comes_back_with_the_same_answers_when_it_is_killed(site: Site) -
     site.wait_gone("goes")
     assert plugin_container(cluster) != killed
     assert deployed.published(cluster) == devices
+    # Nobody asks it to prepare what is in use: it has to know by itself.
+    wait_until_settled(cluster)
 
     # Only a kubelet that has started anew asks again about a claim that is prepared.
     cluster.restart_kubelet()
