@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from dra_api.config import decode
+from dra_driver.adapters.simulated_file import SimulationFile
 from dra_driver.cli import main
 from dra_driver.settings import Settings, flag_of, variable_of
 from tests import manifests
@@ -76,7 +77,8 @@ def test_readme_has_every_setting_in_its_table() -> None:
 
 
 def test_readme_has_recipes_that_are_valid() -> None:
-    documents = [each for block in _blocks("yaml") for each in yaml.safe_load_all(block)]
+    found = [each for block in _blocks("yaml") for each in yaml.safe_load_all(block)]
+    documents = [each for each in found if "kind" in each]
     assert {each["kind"] for each in documents} == {
         "Kustomization",
         "Pod",
@@ -89,6 +91,14 @@ def test_readme_has_recipes_that_are_valid() -> None:
         if document["kind"] == "Kustomization":
             for path in (*document["resources"], *document["components"]):
                 assert (ROOT / path.removeprefix("../") / "kustomization.yaml").exists()
+
+
+def test_readme_shows_a_simulated_node_that_is_valid(tmp_path: Path) -> None:
+    (block,) = [each for each in _blocks("yaml") if each.startswith("driverVersion:")]
+    file = tmp_path / "node.yaml"
+    file.write_text(block)
+    simulated = SimulationFile(file, node_name="node-a")
+    simulated.close()
 
 
 def test_readme_lists_all_examples() -> None:
