@@ -17,6 +17,7 @@ from dra_driver.plan.allocate_values import (
 )
 
 _BINARY_FROM = 1024
+_FRACTIONS = (("m", 10**3), ("u", 10**6), ("n", 10**9))
 
 
 def allocation_json(
@@ -46,11 +47,17 @@ def allocation_json(
 
 
 def format_amount(amount: Decimal) -> str:
-    """Spell an amount: whole numbers with a binary suffix where one is exact, else thousandths."""
+    """Spell an amount: whole numbers with a binary suffix where one is exact, others exactly too.
+
+    A quantity of the API server has no parts below the billionth.
+    """
     if amount == amount.to_integral_value():
         whole = int(amount)
         return format_bytes(whole) if whole >= _BINARY_FROM else str(whole)
-    return f"{amount * 1000:.0f}m"
+    for suffix, parts in _FRACTIONS:
+        if amount * parts % 1 == 0:
+            break
+    return f"{amount * parts:.0f}{suffix}"
 
 
 def _result(chosen: Chosen, rules: SchedulerRules, share_ids: Iterator[str]) -> dict[str, Any]:

@@ -123,7 +123,10 @@ def test_request_is_an_error_when_it_is_negative() -> None:
 
 @pytest.mark.parametrize(
     ("amount", "text"),
-    [("25", "25"), ("1023", "1023"), ("1024", "1Ki"), (str(6 << 30), "6Gi"), ("1.5", "1500m")],
+    [
+        *[("25", "25"), ("1023", "1023"), ("1024", "1Ki"), (str(6 << 30), "6Gi")],
+        *[("1.5", "1500m"), ("0.25", "250m"), ("0.00002", "20u"), ("0.000000001", "1n")],
+    ],
 )
 def test_amount_is_spelled_as_a_quantity(amount: str, text: str) -> None:
     assert format_amount(Decimal(amount)) == text
