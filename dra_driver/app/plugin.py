@@ -36,7 +36,7 @@ _LOG = log.get(__name__)
 _RECOVERY_S = 30.0
 _LOOPS_STOP_S = 10.0
 _NEW_OBJECTS = 10_000
-"""After so many the garbage collector looks at young objects; Python's 700 are less than a claim's."""
+"""Between two looks of the garbage collector; Python's 700 are fewer than one claim makes."""
 
 
 def run(settings: Settings) -> int:

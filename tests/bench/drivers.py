@@ -1,0 +1,174 @@
+"""Driver processes: gpuslice and the Go reference, each on a node and in folders of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import psutil
+
+from tests import builders
+from tests.bench.api import DRIVER
+from tests.bench.kubelet import Kubelet, register
+
+GPUSLICE = "gpuslice"
+REFERENCE = "reference"
+PARALLEL = "reference-parallel"
+"""The reference without the helper's lock, and with an intent record before the work."""
+
+VARIANTS = (GPUSLICE, REFERENCE, PARALLEL)
+_STOP_S = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a process holds; `pss_mib` counts shared pages by their share."""
+
+    rss_mib: float
+    pss_mib: float
+    threads: int
+    descriptors: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What all drivers of a run need.
+
+    Attributes:
+        folder: of the run.
+        run_folder: on a file system in memory, as /run is; holds what a reboot may take.
+        binary: of the reference.
+        devices: JSON file with the devices of each slice that the reference publishes.
+    """
+
+    folder: Path
+    run_folder: Path
+    binary: Path
+    kubeconfig: Path
+    devices: Path
+
+
+class Driver:
+    """One process from its start to its stop.
+
+    Attributes:
+        answered_s: from the start until the kubelet's GetInfo was answered.
+        started_at_s: when the process was started, of perf_counter.
+    """
+
+    def __init__(self, setup: Setup, variant: str, *, node: str, gpus: int) -> None:
+        self.variant = variant
+        self.node = node
+        root = setup.folder / node
+        registry = root / "registry"
+        for path in (registry, root / "plugins"):
+            path.mkdir(parents=True, exist_ok=True)
+        self._log = root / "log"
+        command = _command(setup, variant, root, node=node, gpus=gpus)
+        with self._log.open("ab") as log:
+            self.started_at_s = perf_counter()
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=_environment(setup.folder)
+            )
+        try:
+            endpoint, answered_at_s = register(registry)
+        except BaseException:
+            self._end()
+            print(self.log)
+            raise
+        self.answered_s = answered_at_s - self.started_at_s
+        self.kubelet = Kubelet(endpoint)
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def cpu_s(self) -> float:
+        """Processor time so far, in the kernel's ticks of 10 ms."""
+        times = psutil.Process(self._process.pid).cpu_times()
+        return times.user + times.system
+
+    def usage(self) -> Usage:
+        process = psutil.Process(self._process.pid)
+        memory = process.memory_full_info()
+        return Usage(
+            rss_mib=memory.rss / 2**20,
+            pss_mib=memory.pss / 2**20,
+            threads=process.num_threads(),
+            descriptors=process.num_fds(),
+        )
+
+    def stop(self) -> None:
+        self.kubelet.close()
+        self._end()
+
+    def _end(self) -> None:
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STOP_S)
+        self._process.kill()
+        self._process.wait()
+
+
+def simulation(gpus: int) -> str:
+    """A simulated node of H100s; those beyond what fits a board are only there to be held."""
+    lines = [
+        "driverVersion: 570.133.20",
+        'cudaVersion: "12.8"',
+        f"bootId: {builders.BOOT}",
+        "gpus:",
+    ]
+    lines += [
+        f"- {{uuid: {builders.uuid(number)}, profile: h100-80gb-sxm, index: {number}}}"
+        for number in range(gpus)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _command(setup: Setup, variant: str, root: Path, *, node: str, gpus: int) -> list[str]:
+    common = {
+        "node-name": node,
+        "driver-name": DRIVER,
+        "kubeconfig": str(setup.kubeconfig),
+        "cdi-root": str(root / "cdi"),
+        "state-dir": str(root / "state"),
+    }
+    if variant == GPUSLICE:
+        (root / "node.yaml").write_text(simulation(gpus))
+        own = {
+            "kubelet-registrar-directory-path": str(root / "registry"),
+            "kubelet-plugins-directory-path": str(root / "plugins"),
+            "run-dir": str(setup.run_folder / node),
+            "simulate": str(root / "node.yaml"),
+        }
+        return [sys.executable, "-m", "dra_driver", "plugin", *_flags(common | own)]
+    parallel = variant == PARALLEL
+    own = {
+        "registry": str(root / "registry"),
+        "plugins": str(root / "plugins" / DRIVER),
+        "devices": str(setup.devices),
+        "serialize": str(not parallel).lower(),
+        "intent": str(parallel).lower(),
+    }
+    return [str(setup.binary), *_flags(common | own)]
+
+
+def _flags(values: Mapping[str, str]) -> list[str]:
+    return [f"--{name}={value}" for name, value in values.items()]
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GPUSLICE_")
+        and name not in {"NODE_NAME", "POD_UID", "PYTHONDONTWRITEBYTECODE"}
+    }
+    # Installed packages are compiled once; so is this checkout, without leaving files in it.
+    return inherited | {"PYTHONPYCACHEPREFIX": str(folder / "pycache")}
