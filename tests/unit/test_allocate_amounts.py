@@ -21,7 +21,7 @@ from tests.unit.allocating import NEW, OLD
 
 
 def _offer(value: Any = 100, **policy: Any) -> Offer:
-    numbers = {
+    numbers: dict[str, Any] = {
         name: tuple(map(Decimal, number)) if name == "values" else Decimal(number)
         for name, number in policy.items()
     }
