@@ -54,9 +54,8 @@ def format_amount(amount: Decimal) -> str:
     if amount == amount.to_integral_value():
         whole = int(amount)
         return format_bytes(whole) if whole >= _BINARY_FROM else str(whole)
-    for suffix, parts in _FRACTIONS:
-        if amount * parts % 1 == 0:
-            break
+    exact = (each for each in _FRACTIONS if amount * each[1] % 1 == 0)
+    suffix, parts = next(exact, _FRACTIONS[-1])
     return f"{amount * parts:.0f}{suffix}"
 
 
