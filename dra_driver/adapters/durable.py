@@ -22,6 +22,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
+from types import TracebackType
+from typing import Self
 from uuid import uuid4
 
 from dra_driver.errors import AdapterError
@@ -74,15 +76,14 @@ class DurableFolder:
         with self.staged(name, content) as staged:
             staged.commit()
 
-    @contextmanager
-    def staged(self, name: str, content: bytes) -> Iterator[Staged]:
-        """Write a file out beside its place, durably; what is not committed is removed."""
+    def staged(self, name: str, content: bytes) -> Staged:
+        """Write a file out beside its place, durably; it goes with the block unless committed.
+
+        Raises:
+            AdapterError: it could not.
+        """
         with self.reported(f"write {name} into"):
-            staged = self._stage(name, content)
-        try:
-            yield staged
-        finally:
-            staged.close()
+            return self._stage(name, content)
 
     def unlink(self, name: str) -> bool:
         """Remove a file; False where there was none. A power cut may undo it until `sync`."""
@@ -145,16 +146,9 @@ class DurableFolder:
         with self.reported("list"), self._entries() as entries:
             return tuple(sorted(entry.name for entry in entries))
 
-    @contextmanager
-    def reported(self, action: str) -> Iterator[None]:
+    def reported(self, action: str) -> Reported:
         """Turn failures of the operating system into an AdapterError that says what to do."""
-        try:
-            yield
-        except OSError as error:
-            way_out = _WAY_OUT.get(error.errno or 0, "check that file system")
-            raise AdapterError(
-                f"cannot {action} {self.path} ({self._setting}): {error.strerror}; {way_out}"
-            ) from error
+        return Reported(action, f"{self._text} ({self._setting})")
 
     def _stage(self, name: str, content: bytes) -> Staged:
         for _ in range(_ATTEMPTS):
@@ -190,8 +184,33 @@ class DurableFolder:
             yield scan
 
 
+class Reported:
+    """See `DurableFolder.reported`; no generator, as a claim enters a score of them."""
+
+    __slots__ = ("_action", "_where")
+
+    def __init__(self, action: str, where: str) -> None:
+        self._action = action
+        self._where = where
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError):
+            way_out = _WAY_OUT.get(error.errno or 0, "check that file system")
+            raise AdapterError(
+                f"cannot {self._action} {self._where}: {error.strerror}; {way_out}"
+            ) from error
+
+
 class Staged:
-    """A file that is written but not in its place yet; `close` it."""
+    """A file that is written but not in its place yet; used as a context manager."""
 
     def __init__(self, folder: DurableFolder, name: str, *, mode: int) -> None:
         self._folder = folder
@@ -224,7 +243,19 @@ class Staged:
             self._folder.count_change()
             return os.fstat(self._descriptor)
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
     def close(self) -> None:
+        """Remove the file unless it was committed; once."""
         try:
             if not self._in_place:
                 with suppress(FileNotFoundError):

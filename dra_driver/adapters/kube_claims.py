@@ -34,31 +34,32 @@ class KubeClaims:
     ) -> None:
         self._transport = transport
         self._clock = clock
-        self._sleep = sleep
-
-    def get_claim(self, namespace: str, name: str, deadline: Deadline) -> Json:
-        def out_of_time(state: RetryCallState) -> bool:
-            pause_s = state.upcoming_sleep
-            return deadline.remaining_s(self._clock.monotonic_s()) < pause_s + _LAST_ATTEMPT_S
-
-        def attempt() -> Json:
-            left_s = deadline.remaining_s(self._clock.monotonic_s())
-            return self._transport.call(
-                "GET",
-                object_path(_ROOT, namespace, "resourceclaims", name),
-                what=f"get ResourceClaim {namespace}/{name}",
-                name=name,
-                kind="ResourceClaim",
-                timeout_s=max(_LAST_ATTEMPT_S, min(left_s, _ATTEMPT_S)),
-            )
-
-        return Retrying(
+        self._retrying = Retrying(
             retry=retry_if_exception(_may_succeed_later),
             wait=_pause_s,
-            stop=out_of_time,
-            sleep=self._sleep,
+            stop=self._out_of_time,
+            sleep=sleep,
             reraise=True,
-        )(attempt)
+        )
+
+    def get_claim(self, namespace: str, name: str, deadline: Deadline) -> Json:
+        return self._retrying(self._attempt, namespace, name, deadline)
+
+    def _attempt(self, namespace: str, name: str, deadline: Deadline) -> Json:
+        left_s = deadline.remaining_s(self._clock.monotonic_s())
+        return self._transport.call(
+            "GET",
+            object_path(_ROOT, namespace, "resourceclaims", name),
+            what=f"get ResourceClaim {namespace}/{name}",
+            name=name,
+            kind="ResourceClaim",
+            timeout_s=max(_LAST_ATTEMPT_S, min(left_s, _ATTEMPT_S)),
+        )
+
+    def _out_of_time(self, state: RetryCallState) -> bool:
+        deadline: Deadline = state.args[2]
+        left_s = deadline.remaining_s(self._clock.monotonic_s())
+        return left_s < state.upcoming_sleep + _LAST_ATTEMPT_S
 
 
 def _may_succeed_later(error: BaseException) -> bool:

@@ -11,7 +11,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from threading import Event, Lock
 from typing import assert_never
@@ -75,7 +75,8 @@ class RecordFiles:
         record that a power cut could still take; but a power cut ends the boot, and a record of
         another boot holds nothing anyway.
         """
-        with self._staged(intended) as staged, self._mutex, self._locked() as descriptor:
+        writing = nullcontext() if intended is None else self._folder.staged(*_file_of(intended))
+        with writing as staged, self._mutex, self._locked() as descriptor:
             self._refresh(descriptor)
             transaction = _Transaction(self, descriptor, intended, staged)
             yield transaction
@@ -105,14 +106,6 @@ class RecordFiles:
         with self._change(descriptor):
             self._folder.unlink(f"{uid}{_ENDING}")
             self._forget(uid)
-
-    @contextmanager
-    def _staged(self, record: Record | None) -> Iterator[Staged | None]:
-        if record is None:
-            yield None
-        else:
-            with self._folder.staged(*_file_of(record)) as staged:
-                yield staged
 
     def _refuse_newer(self, uid: str) -> None:
         newer = self._newer.get(uid)
