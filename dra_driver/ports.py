@@ -98,8 +98,8 @@ class SpecStore(Protocol):
         ...
 
 
-class JournalTransaction(Protocol):
-    """A view and its changes under the journal's lock."""
+class JournalView(Protocol):
+    """What the journal holds."""
 
     def records(self) -> Mapping[str, Record]:
         """All readable records by claim UID."""
@@ -113,6 +113,10 @@ class JournalTransaction(Protocol):
         """Entries of newer releases by claim UID; `put` and `delete` refuse them."""
         ...
 
+
+class JournalTransaction(JournalView, Protocol):
+    """A view and its changes under the journal's lock."""
+
     def put(self, record: Record) -> None: ...
 
     def delete(self, uid: str) -> None: ...
@@ -120,6 +124,14 @@ class JournalTransaction(Protocol):
 
 class Journal(Protocol):
     """Durable records of claims, shared by all plugin processes of the node."""
+
+    def view(self) -> AbstractContextManager[JournalView]:
+        """Look at all changes that were begun before, by other processes too.
+
+        What another process begins meanwhile is not seen: the caller holds the locks of the claim
+        or the GPUs that it looks for, or does not mind. Raises like `transaction`.
+        """
+        ...
 
     def transaction(
         self, intended: Record | None = None

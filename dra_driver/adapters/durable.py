@@ -20,6 +20,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -57,6 +58,9 @@ class DurableFolder:
         self._text = str(path)
         self._setting = setting
         self._mode = mode
+        # Unlike any other writer's, wherever it runs.
+        self._writer = uuid4().hex
+        self._suffixes = count()
         self._changes = 0
         self._synced = 0
         self._counting = Lock()
@@ -94,6 +98,10 @@ class DurableFolder:
                 return False
         self.count_change()
         return True
+
+    def next_suffix(self) -> str:
+        """What no temporary file was ever called by."""
+        return f"{self._writer}-{next(self._suffixes)}"
 
     def count_change(self) -> None:
         """Let `sync` know of a change that is done."""
@@ -184,6 +192,9 @@ class DurableFolder:
             yield scan
 
 
+_NOTHING = os.stat_result((0,) * 10)
+
+
 class Reported:
     """See `DurableFolder.reported`; no generator, as a claim enters a score of them."""
 
@@ -217,22 +228,25 @@ class Staged:
         self._name = name
         self._mode = mode
         self._in_place = False
-        self._path = f"{folder.path}/.{name}.{uuid4().hex}.tmp"
+        self._path = f"{folder.path}/.{name}.{folder.next_suffix()}.tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(self._path, flags, mode)
+        self._status = _NOTHING
 
     def fill(self, content: bytes) -> bool:
         """Write the content out; False where a cleaner took the file before it was locked."""
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-        if os.fstat(self._descriptor).st_nlink == 0:
-            return False
-        os.fchmod(self._descriptor, self._mode)
         _write_all(self._descriptor, content)
+        self._status = os.fstat(self._descriptor)
+        if self._status.st_nlink == 0:
+            return False
+        if stat.S_IMODE(self._status.st_mode) != self._mode:
+            os.fchmod(self._descriptor, self._mode)
         os.fsync(self._descriptor)
         return True
 
     def commit(self) -> os.stat_result:
-        """Put the file in its place, for `sync` to make it last; gives what it is there.
+        """Put the file in its place, for `sync` to make it last; gives its inode, time and size.
 
         Raises:
             AdapterError: it could not; the old content stands.
@@ -240,8 +254,8 @@ class Staged:
         with self._folder.reported(f"write {self._name} into"):
             os.replace(self._path, f"{self._folder.path}/{self._name}")
             self._in_place = True
-            self._folder.count_change()
-            return os.fstat(self._descriptor)
+        self._folder.count_change()
+        return self._status
 
     def __enter__(self) -> Self:
         return self

@@ -23,7 +23,7 @@ from dra_driver.adapters.lock_file import LockFile
 from dra_driver.errors import AdapterError
 from dra_driver.model.device import GpuUuid
 from dra_driver.model.record import NewerRecord, Record
-from dra_driver.ports import Clock, JournalTransaction, Recorder
+from dra_driver.ports import Clock, JournalTransaction, JournalView, Recorder
 from dra_driver.state import codec
 
 _log = log.get(__name__)
@@ -65,6 +65,21 @@ class RecordFiles:
         self._by_gpu: dict[GpuUuid, dict[str, Record]] = {}
         self._newer: dict[str, NewerRecord] = {}
         self._identities: dict[str, _Identity] = {}
+
+    @contextmanager
+    def view(self) -> Iterator[JournalView]:
+        """Look without the lock of all processes, where the counter says that nothing changed.
+
+        It is raised before a change, so a change whose count is not seen here has not begun.
+        """
+        with self._mutex:
+            with self._folder.reported("read the counter beside"):
+                file = self._lock_file.open()
+                count = _parsed(os.pread(file.descriptor, 64, 0))
+            if self._view is None or count != self._view:
+                with self._locked() as descriptor:
+                    self._refresh(descriptor)
+            yield self
 
     @contextmanager
     def transaction(self, intended: Record | None = None) -> Iterator[JournalTransaction]:

@@ -12,7 +12,7 @@ from dra_driver.model.plan import PreparePlan
 from dra_driver.model.record import Record, RecordState
 from dra_driver.model.steps import needs_intent
 from dra_driver.plan.overlap import Conflict, conflict
-from dra_driver.ports import Journal, JournalTransaction
+from dra_driver.ports import Journal, JournalView
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Ledger:
 
     def all(self) -> tuple[Record, ...]:
         """Records of all boots, by claim UID."""
-        with self._journal.transaction() as journal:
+        with self._journal.view() as journal:
             return tuple(record for _, record in sorted(journal.records().items()))
 
     def find(self, ref: ClaimRef) -> Record | None:
@@ -43,7 +43,7 @@ class Ledger:
         Raises:
             NotReady: there is one that must not be touched.
         """
-        with self._journal.transaction() as journal:
+        with self._journal.view() as journal:
             newer = journal.newer().get(ref.uid)
             if newer is not None:
                 raise NotReady(Reason.STATE_UNAVAILABLE, f"claim {ref}: {newer.text}")
@@ -55,7 +55,7 @@ class Ledger:
 
     def current(self) -> Mapping[str, Record]:
         """Records of this boot by claim UID."""
-        with self._journal.transaction() as journal:
+        with self._journal.view() as journal:
             records = journal.records()
         return {uid: record for uid, record in records.items() if self.holds(record)}
 
@@ -65,21 +65,21 @@ class Ledger:
         Raises:
             NotReady: a newer release left what cannot be understood, so nobody can tell.
         """
-        with self._journal.transaction() as journal:
+        with self._journal.view() as journal:
             return self._holders(gpus, journal)
 
     def beside(self, record: Record) -> Mapping[str, Record]:
         """Give `holders` of the record's GPUs but `record`."""
-        with self._journal.transaction() as journal:
+        with self._journal.view() as journal:
             return self._beside(record, journal)
 
     def untouchable(self) -> frozenset[str]:
         """UIDs of claims whose records newer releases wrote."""
-        with self._journal.transaction() as journal:
+        with self._journal.view() as journal:
             return frozenset(journal.newer())
 
     def conflict(self, plan: PreparePlan) -> Conflict | None:
-        with self._journal.transaction() as journal:
+        with self._journal.view() as journal:
             return self._conflict(plan, self._beside(plan.record, journal))
 
     def reserve(self, plan: PreparePlan) -> Reserved | Conflict:
@@ -89,10 +89,13 @@ class Ledger:
         there, keep others from reserving between.
         """
         intended = plan.record if is_journalled(plan.record) else None
+        if intended is None:
+            others = self.beside(plan.record)
+            return self._conflict(plan, others) or Reserved(others)
         with self._journal.transaction(intended) as journal:
             others = self._beside(plan.record, journal)
             found = self._conflict(plan, others)
-            if found is None and intended is not None:
+            if found is None:
                 journal.put(intended)
         return found or Reserved(others)
 
@@ -111,13 +114,11 @@ class Ledger:
     def _conflict(self, plan: PreparePlan, others: Mapping[str, Record]) -> Conflict | None:
         return conflict(plan.record, others, self._boot_id, usable_mib=plan.usable_mib)
 
-    def _beside(self, record: Record, journal: JournalTransaction) -> Mapping[str, Record]:
+    def _beside(self, record: Record, journal: JournalView) -> Mapping[str, Record]:
         holders = self._holders(record.gpus, journal)
         return {uid: other for uid, other in holders.items() if uid != record.claim.uid}
 
-    def _holders(
-        self, gpus: Iterable[GpuUuid], journal: JournalTransaction
-    ) -> Mapping[str, Record]:
+    def _holders(self, gpus: Iterable[GpuUuid], journal: JournalView) -> Mapping[str, Record]:
         wanted = frozenset(gpus)
         records = dict(journal.on(wanted))
         for uid, newer in journal.newer().items():

@@ -50,6 +50,28 @@ def test_journal_shows_changes_of_another_process(tmp_path: Path) -> None:
     assert uids(ours) == [claim_uid(2)]
 
 
+def test_view_shows_changes_of_another_process_and_waits_for_one_that_was_begun(
+    tmp_path: Path,
+) -> None:
+    ours, theirs = open_journal(tmp_path), open_journal(tmp_path)
+
+    def seen() -> list[str]:
+        with ours.view() as view:
+            return sorted(view.records())
+
+    put(theirs, 3)
+    assert seen() == [claim_uid(3)]
+    with ThreadPoolExecutor(1) as pool:
+        with theirs.transaction():
+            # Nothing has changed yet, so nobody waits for the lock.
+            assert seen() == [claim_uid(3)]
+        with theirs.transaction() as view:
+            view.put(record(1))
+            looking = pool.submit(seen)
+            view.put(record(2))
+        assert looking.result(10) == [claim_uid(1), claim_uid(2), claim_uid(3)]
+
+
 def test_journal_reads_nothing_again_when_nothing_changed(tmp_path: Path) -> None:
     journal = open_journal(tmp_path)
     put(journal, 1)

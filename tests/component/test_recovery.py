@@ -176,7 +176,7 @@ def test_recover_leaves_a_claim_alone_that_another_process_works_on(rig: Rig) ->
 
 def test_recover_fails_when_the_journal_cannot_be_read(rig: Rig) -> None:
     class Broken:
-        def transaction(self) -> None:
+        def view(self) -> None:
             raise AdapterError("no journal")
 
     rig.journal = Broken()  # type: ignore[assignment]

@@ -119,6 +119,16 @@ def test_journal_gives_the_records_of_a_gpu_as_they_come_and_go(setup: Setup) ->
     assert on(7) == []
 
 
+def test_journal_shows_the_same_in_a_view_as_in_a_transaction(setup: Setup) -> None:
+    setup.plant(claim_uid(2), newer(2))
+    for change in (record(1), record(1, on=1), record(3)):
+        setup.put(change)
+        with setup.journal.transaction() as journal:
+            expected = journal.records(), journal.newer(), journal.on([uuid(1)])
+        with setup.journal.view() as view:
+            assert (view.records(), view.newer(), view.on([uuid(1)])) == expected
+
+
 def test_journal_enters_an_intended_record_only_when_it_is_put(setup: Setup) -> None:
     first, second = record(1), record(2)
     with setup.journal.transaction(first):

@@ -22,6 +22,11 @@ class FakeJournal:
         self.broken: AdapterError | None = None
 
     @contextmanager
+    def view(self) -> Iterator[FakeTransaction]:
+        with self._lock:
+            yield FakeTransaction(self)
+
+    @contextmanager
     def transaction(self, intended: Record | None = None) -> Iterator[FakeTransaction]:
         with self._lock:
             yield FakeTransaction(self)
