@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from threading import Lock
+from threading import Event, Lock
 from time import monotonic
 from typing import Any
 
@@ -24,6 +24,8 @@ from dra_driver.sim.kubelet_values import (
     PluginDetails,
     chosen,
 )
+
+_WATCHER_ENDS_S = 0.3
 
 _OPTIONS = (
     # Shared connections would outlive the socket that they were made for.
@@ -99,6 +101,9 @@ class Endpoint:
         """End the health stream and the connection; calls in flight fail."""
         self._health.cancel()
         self._channel.unsubscribe(self._on_connectivity)
+        # gRPC's own thread looks after the connection every 0.2 s until it finds nobody to tell;
+        # it fails loudly where the channel is closed before.
+        Event().wait(_WATCHER_ENDS_S)
         self._channel.close()
         self._health.join()
 

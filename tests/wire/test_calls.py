@@ -11,6 +11,7 @@ from dra_driver.adapters.clock import SystemClock
 from dra_driver.kubelet.calls import Calls
 from dra_driver.kubelet.dra_service import add_dra_services
 from dra_driver.kubelet.operations import PREPARES_AT_ONCE
+from dra_driver.kubelet.server import DRA_WORKERS
 from tests.builders import ref
 from tests.fakes.operations import FakeOperations
 from tests.fakes.recorder import FakeRecorder
@@ -41,12 +42,12 @@ def test_prepare_runs_to_its_end_when_the_kubelet_cancels(root: Path) -> None:
 
 
 def test_prepare_does_not_begin_when_the_kubelet_gave_up_while_it_was_queued(root: Path) -> None:
-    busy = [ref(number) for number in range(100, 132)]
+    busy = [ref(number) for number in range(100, 100 + DRA_WORKERS)]
     with running(root) as plugin, channel(plugin.paths.dra) as opened:
         gates = [plugin.operations.gate(each.uid) for each in busy]
         calls = [prepare_later(opened, each) for each in busy[:PREPARES_AT_ONCE]]
         calls += [unprepare_later(opened, each) for each in busy[PREPARES_AT_ONCE:]]
-        eventually(lambda: len(plugin.operations.calls) == 32, TIMEOUT_S, "a full pool")
+        eventually(lambda: len(plugin.operations.calls) == DRA_WORKERS, TIMEOUT_S, "a full pool")
         late = prepare_later(opened, GOOD, timeout_s=0.2)
         assert late.exception(timeout=TIMEOUT_S) is not None
         for gate in gates:

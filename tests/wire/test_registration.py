@@ -14,10 +14,10 @@ from dra_api.kubelet import dra_v1beta1_pb2 as v1beta1
 from dra_api.kubelet import pluginregistration_v1_pb2 as reg
 from dra_api.kubelet import pluginregistration_v1_pb2_grpc as reg_grpc
 from dra_driver.adapters.clock import SystemClock
-from dra_driver.kubelet.operations import LateOperations
+from dra_driver.kubelet.operations import PREPARES_AT_ONCE, LateOperations
 from dra_driver.kubelet.probe import probe_sockets
 from dra_driver.kubelet.registration import SUPPORTED_VERSIONS, Registration
-from dra_driver.kubelet.server import KubeletServer
+from dra_driver.kubelet.server import DRA_WORKERS, KubeletServer
 from dra_driver.sim.kubelet import FakeKubelet
 from dra_driver.sim.kubelet_values import KubeletError, Manners
 from dra_driver.state.current import Current
@@ -34,6 +34,7 @@ from tests.wire.plugin import (
     prepare,
     prepare_later,
     running,
+    unprepare_later,
 )
 
 
@@ -187,8 +188,9 @@ def test_registration_answers_at_once_when_all_dra_threads_are_busy(root: Path) 
     refs = [ref(number) for number in range(40)]
     with running(root) as plugin, channel(plugin.paths.dra) as opened:
         gates = [plugin.operations.gate(each.uid) for each in refs]
-        calls = [prepare_later(opened, each) for each in refs]
-        eventually(lambda: len(plugin.operations.calls) >= 32, TIMEOUT_S, "a full pool")
+        calls = [prepare_later(opened, each) for each in refs[:PREPARES_AT_ONCE]]
+        calls += [unprepare_later(opened, each) for each in refs[PREPARES_AT_ONCE:]]
+        eventually(lambda: len(plugin.operations.calls) >= DRA_WORKERS, TIMEOUT_S, "a full pool")
         started_s = monotonic()
         get_info(plugin.paths.registration)
         assert monotonic() - started_s < 1.0
