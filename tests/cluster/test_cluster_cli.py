@@ -10,6 +10,7 @@ import pytest
 from tests.kube.build import clusters_folder
 from tests.kube.cluster import COMPONENTS, Cluster
 
+_EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
 _SCRIPT = Path(__file__).parents[2] / "hack" / "cluster"
 
 
@@ -51,12 +52,25 @@ def test_cluster_goes_up_beside_others_shows_what_runs_and_goes_down(
     assert cluster_default.kubectl("get", "nodes", "-o", "name") == "node/node-0\n"
 
 
+def test_cluster_runs_the_first_recipe_when_it_was_started_with_the_driver(name: str) -> None:
+    up = hack_cluster("up", "--profile", "gates", "--simulate", "2xt4", "--name", name)
+    assert up.returncode == 0, up.stderr
+    cluster = Cluster.find(clusters_folder() / name)
+    assert cluster is not None
+    slices = cluster.kubectl("get", "resourceslices", "-o", "jsonpath={.items[*].spec.driver}")
+    assert slices == "gpuslice.io"
+    # Its driver is below 550, whose tenants could lift their limits: whole GPUs it has.
+    cluster.kubectl("apply", "-f", str(_EXAMPLES / "whole-gpu.yaml"))
+    cluster.kubectl("wait", "pod", "--all", "--for=condition=Ready", "--timeout=50s")
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
         ((), 2, "Usage: hack/cluster up"),
         (("up", "--name", "../x"), 2, "'../x' is no name for a cluster"),
         (("up", "--kubernetes", "1.0.0"), 2, "invalid choice: '1.0.0' (choose from"),
+        (("up", "--simulate", "many"), 2, "invalid choice: 'many' (choose from '2xt4'"),
         (("load", "/no/such.tar"), 1, "there is no file /no/such.tar"),
         (("down", "--name", "no-such"), 0, "there is no 'no-such'"),
     ],

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.kube import driver_install
 from tests.kube.build import (
     KUBERNETES_VERSION,
     clusters_folder,
@@ -49,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     up = commands.add_parser("up", parents=[name, version])
     up.add_argument("--profile", choices=sorted(PROFILES), default="default")
+    up.add_argument("--simulate", choices=driver_install.ready_nodes(), default=None)
     up.set_defaults(run=_up)
     commands.add_parser("down", parents=[name]).set_defaults(run=_down)
     status = commands.add_parser("status")
@@ -80,6 +82,9 @@ def _up(options: argparse.Namespace) -> int:
         _say(f"there is a cluster '{options.name}': end it by 'hack/cluster down' or name another")
         return 1
     cluster.up()
+    if options.simulate is not None:
+        _say(f"installing the driver, with the simulated GPUs of {options.simulate}")
+        driver_install.install(cluster, simulate=options.simulate)
     _say(f"kubectl for it, where the machine has none: {cluster.folder / 'kubectl'}")
     print(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}")
     if any(os.environ.get(name) for name in ("HTTPS_PROXY", "https_proxy")):
