@@ -25,7 +25,7 @@ from dra_driver.sim.kubelet_values import (
     chosen,
 )
 
-_WATCHER_ENDS_S = 0.3
+_WATCHER_ENDS_S = 0.5
 
 _OPTIONS = (
     # Shared connections would outlive the socket that they were made for.
