@@ -7,6 +7,7 @@ from threading import Event
 
 from dra_driver import log
 from dra_driver.errors import AdapterError, DriverNotLoaded
+from dra_driver.loops.backoff import Backoff
 from dra_driver.model.device import GpuUuid, Inventory
 from dra_driver.model.health import DeviceHealth, GpuEvent, HealthStatus
 from dra_driver.plan.health import XidPolicy, fold, merge, without_driver
@@ -61,7 +62,8 @@ class HealthMonitor:
         self._held = held
         self._interval_s = interval_s
         self._wait_s = wait_s
-        self._backoff_s = _BACKOFF_FIRST_S
+        # Nobody else asks this node's GPUs, so there is nobody to keep out of step with.
+        self._backoff = Backoff(first_s=_BACKOFF_FIRST_S, cap_s=_BACKOFF_LAST_S, spread=lambda: 0.0)
         self._early: tuple[GpuEvent, ...] = ()  # came before there was an inventory
 
     def run(self, stop: Event) -> None:
@@ -100,7 +102,7 @@ class HealthMonitor:
                 self._recorder.count("gpu_event_failures_total")
                 _log.warning("Cannot wait for GPU events", error=str(error))
                 return False
-            self._backoff_s = _BACKOFF_FIRST_S
+            self._backoff.reset()
             if events and self._note(events):
                 break  # a GPU that fails may be lost
             if not events and self._clock.monotonic_s() - start_s < wait_s * _WHOLE_WAIT:
@@ -110,8 +112,7 @@ class HealthMonitor:
 
     def _pause(self, stop: Event) -> None:
         """Wait before the next try, longer each time, but not once the library sees a change."""
-        end_s = self._clock.monotonic_s() + self._backoff_s
-        self._backoff_s = min(self._backoff_s * 2, _BACKOFF_LAST_S)
+        end_s = self._clock.monotonic_s() + self._backoff.next_s()
         while not stop.is_set():
             left_s = end_s - self._clock.monotonic_s()
             if left_s <= 0:
