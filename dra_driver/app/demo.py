@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from time import monotonic
@@ -16,6 +15,7 @@ from time import monotonic
 from dra_driver import log
 from dra_driver.app.demo_cluster import DemoCluster
 from dra_driver.app.demo_ending import Ending
+from dra_driver.app.demo_interruption import Interruption
 from dra_driver.app.demo_keep import keep
 from dra_driver.app.demo_node import PROFILE, DemoNode, demo_node
 from dra_driver.app.demo_story import Story
@@ -28,8 +28,6 @@ from dra_driver.sim.api_server import StatusError
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
-_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
 _INTRODUCTION = (
     "A node that does not exist: its GPUs are simulated, and an API server, a scheduler and a"
     " kubelet run inside this process. The gpuslice plugin is the real one, and talks to them"
@@ -41,11 +39,10 @@ def main(arguments: Sequence[str]) -> int:
     """Run the demo, and give the exit status: 1 where a step did not do what it should."""
     options = _parser().parse_args(arguments)
     log.configure(log.LogLevel.ERROR, log.LogFormat.CONSOLE)
-    # However it is ended, it is cleaned up; a shell starts background jobs deaf to Ctrl-C.
-    for number in _ENDINGS:
-        signal.signal(number, signal.default_int_handler)
+    interruption = Interruption()
+    interruption.listen()
     try:
-        return _run(_view(options), options)
+        return _run(_view(options), interruption, options)
     except KeyboardInterrupt:
         sys.stderr.write("demo: interrupted; everything was cleaned up\n")
         return EXIT_INTERRUPTED
@@ -57,16 +54,11 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_FAILED
 
 
-def _run(view: View, options: argparse.Namespace) -> int:
+def _run(view: View, interruption: Interruption, options: argparse.Namespace) -> int:
     start_s = monotonic()
     view.text(_INTRODUCTION)
-    with demo_node() as node:
-        try:
-            result = _tell(node, view, options)
-        finally:
-            # From here on it is short, and half a clean-up would be none.
-            for number in _ENDINGS:
-                signal.signal(number, signal.SIG_IGN)
+    with demo_node(interruption) as node:
+        result = _tell(node, view, options)
     if node.root.exists():
         raise GpusliceError(f"{node.root} could not be removed: delete it by hand")
     took_s = monotonic() - start_s
@@ -82,14 +74,14 @@ def _tell(node: DemoNode, view: View, options: argparse.Namespace) -> dict[str, 
     allocator = Allocator(SchedulerRules(minor=PROFILE.minor))
     cluster = DemoCluster(node.api, node.kubelet, allocator)
     story, ending = Story(node, cluster, view), Ending(node, cluster, view)
-    story.start()
-    story.show_slices()
-    story.run_jobs()
-    story.run_tenants()
-    story.refuse()
+    chapters = (story.start, story.show_slices, story.run_jobs, story.run_tenants, story.refuse)
+    for chapter in chapters:
+        chapter()
+        node.interruption.check()
     tenant = story.result["slice"]["pod"]
     ending.show_claim(tenant)
     ending.crash(tenant)
+    node.interruption.check()
     if options.keep:
         keep(node, cluster, view, pod=tenant)
     ending.clean_up()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from pathlib import Path
 from threading import Event
 
@@ -23,10 +22,10 @@ def keep(node: DemoNode, cluster: DemoCluster, view: View, *, pod: str) -> None:
     view.code("\n".join(_commands(node, cluster, pod)), "bash")
     view.text(f"The plugin's log: {node.log}")
     never = Event()
-    with suppress(KeyboardInterrupt):
-        while not never.wait(_FOLLOW_S):
-            for outcome in cluster.follow():
-                view.text(_line(outcome))
+    while not node.interruption.take():
+        never.wait(_FOLLOW_S)
+        for outcome in cluster.follow():
+            view.text(_line(outcome))
 
 
 def _commands(node: DemoNode, cluster: DemoCluster, pod: str) -> list[str]:

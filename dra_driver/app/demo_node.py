@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from dra_driver.adapters.process import ChildProcess, start_process
 from dra_driver.adapters.profiles import resolve_simulate
+from dra_driver.app.demo_interruption import Interruption
 from dra_driver.app.demo_values import DRIVER, NODE, DemoError, Json
 from dra_driver.errors import AdapterError
 from dra_driver.sim.api_profiles import V1_37, ApiProfile
@@ -42,9 +43,11 @@ class DemoNode:
 
     Attributes:
         simulation: the file that says what GPUs there are; the plugin follows its changes.
+        interruption: ends a wait.
     """
 
-    def __init__(self, root: Path, api: SimApiServer) -> None:
+    def __init__(self, root: Path, api: SimApiServer, interruption: Interruption) -> None:
+        self.interruption = interruption
         self.root = root
         self.api = api
         self.kubelet = FakeKubelet(root / "k", wipe=self._wipe, times=_TIMES)
@@ -88,6 +91,7 @@ class DemoNode:
 
         Raises:
             DemoError: the plugin ended, or it took too long.
+            KeyboardInterrupt: somebody wants the demo to end.
         """
         never, start_s = Event(), monotonic()
         while not (value := condition()):
@@ -100,6 +104,7 @@ class DemoNode:
                     f"not within {_WAIT_S:g} s: {what}; the plugin said:\n{self.tail()}"
                 )
             never.wait(_POLL_S)
+            self.interruption.check()
         return value, monotonic() - start_s
 
     def registered(self) -> bool:
@@ -166,7 +171,7 @@ class DemoNode:
 
 
 @contextmanager
-def demo_node() -> Iterator[DemoNode]:
+def demo_node(interruption: Interruption | None = None) -> Iterator[DemoNode]:
     """Run everything but the plugin; whatever happens, nothing is left behind.
 
     Raises:
@@ -177,7 +182,7 @@ def demo_node() -> Iterator[DemoNode]:
         owned.callback(shutil.rmtree, root, ignore_errors=True)
         api = owned.enter_context(SimApiServer(PROFILE))
         api.create_node(NODE)
-        node = DemoNode(root, api)
+        node = DemoNode(root, api, interruption or Interruption())
         shutil.copyfile(resolve_simulate(SIMULATED_NODE), node.simulation)
         api.write_kubeconfig(node.kubeconfig)
         owned.enter_context(node.kubelet)
