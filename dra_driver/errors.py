@@ -112,3 +112,26 @@ class WatchExpired(AdapterError):  # noqa: N818
 
 class DriverNotLoaded(AdapterError):  # noqa: N818
     """The GPU driver is not there (yet); this is not the same as a node without GPUs."""
+
+
+class MpsGone(AdapterError):  # noqa: N818
+    """No MPS control daemon answers on this GPU's socket."""
+
+
+class MpsHung(AdapterError):  # noqa: N818
+    """An MPS control daemon does not answer in time: proof of a wedged server."""
+
+
+class MpsDenied(AdapterError):  # noqa: N818
+    """An MPS control daemon refuses this user."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, permanent=True)
+
+
+class MpsUnverified(AdapterError):  # noqa: N818
+    """An MPS control daemon holds another value than the one that was written."""
+
+
+class MpsServerNotFound(AdapterError):  # noqa: N818
+    """The MPS server that a command names has ended."""

@@ -30,6 +30,17 @@ class OnExceed(StrEnum):
     TERMINATE = "Terminate"
 
 
+class Expose(StrEnum):
+    """What a container sees of its GPU's MPS daemon.
+
+    CONTROL: the socket that clients connect through, alone. FOLDER: all sockets, by which root in a
+    container can change limits.
+    """
+
+    CONTROL = "control"
+    FOLDER = "folder"
+
+
 class CheckpointPolicy(StrEnum):
     """Whether a claim's containers can be checkpointed."""
 
@@ -56,6 +67,7 @@ class GpuShare:
         compute_percent: 1 to 100; the ceiling of active threads.
         memory_mib: the ceiling of device memory.
         priority: 0 normal, 1 below normal (MPS client priority).
+        expose: of MPS; nothing else is exposed.
     """
 
     id: str
@@ -66,6 +78,7 @@ class GpuShare:
     priority: int = 0
     qos: Qos = Qos.GUARANTEED
     on_exceed: OnExceed = OnExceed.WARN
+    expose: Expose = Expose.CONTROL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +89,7 @@ class ShareAbility:
         tier: None: the GPU cannot be shared by this driver now; it is offered whole.
         burst_allowed: shares may use more compute than they asked for.
         mps_multi_user: pods of several UIDs can share it.
+        expose: what its containers get to see of MPS.
         reason: why the tier is not stronger; for people.
     """
 
@@ -83,4 +97,5 @@ class ShareAbility:
     tier: Tier | None
     burst_allowed: bool = True
     mps_multi_user: bool = False
+    expose: Expose = Expose.CONTROL
     reason: str = ""

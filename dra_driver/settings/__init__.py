@@ -4,7 +4,7 @@ Each is declared once, as a field of `Settings`; flags, variables, file keys, he
 table of the README follow from that.
 """
 
-from dra_driver.settings.model import PublishMode, Settings
+from dra_driver.settings.model import PublishMode, Settings, SharingMode
 from dra_driver.settings.sources import DOWNWARD_API, flag_of, load, variable_of
 from dra_driver.settings.values import Endpoint
 
@@ -13,6 +13,7 @@ __all__ = [
     "Endpoint",
     "PublishMode",
     "Settings",
+    "SharingMode",
     "flag_of",
     "load",
     "variable_of",

@@ -24,6 +24,13 @@ class PublishMode(StrEnum):
     STATIC = "static"
 
 
+class SharingMode(StrEnum):
+    """How shares of a GPU run side by side."""
+
+    MPS = "mps"
+    TIME_SLICING = "time-slicing"
+
+
 T = TypeVar("T")
 
 _Text = Annotated[str, BeforeValidator(values.text)]
@@ -91,6 +98,24 @@ class Settings(BaseSettings):
         "DIR", Path("/"), "Root of the GPU driver's files on the host."
     )
 
+    pod_resources_socket: _Directory = _setting(
+        "SOCKET",
+        Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
+        "Where the kubelet tells which containers use which claims.",
+    )
+    mpsd_socket: _Text = _setting(
+        "SOCKET",
+        "",
+        "Socket of gpuslice mpsd. Default: mpsd.sock in --run-dir; with --simulate, unless this or "
+        "--mps-control-path is given, sharing is simulated inside the plugin.",
+    )
+    mps_control_path: _Text = _setting(
+        "FILE", "", "Program nvidia-cuda-mps-control. Default: looked for below --driver-root."
+    )
+    nvidia_smi_path: _Text = _setting(
+        "FILE", "", "Program nvidia-smi. Default: looked for below --driver-root."
+    )
+
     simulate: _Text = _setting(
         "FILE",
         "",
@@ -116,11 +141,27 @@ class Settings(BaseSettings):
     allow_burst: Annotated[bool, BeforeValidator(values.flag)] = _setting(
         "BOOL", True, "Whether a share may use more compute than it asked for while others idle."
     )
+    sharing: Annotated[SharingMode, BeforeValidator(values.choice(SharingMode))] = _setting(
+        "MODE",
+        SharingMode.MPS,
+        "How shares of a GPU run side by side. mps: limits are enforced; a GPU that MPS cannot run "
+        "on is offered whole. time-slicing: shares take turns and nothing enforces their amounts.",
+    )
+    mps_expose_folder: Annotated[bool, BeforeValidator(values.flag)] = _setting(
+        "BOOL",
+        False,
+        "Whether containers see all sockets of their GPU's MPS daemon instead of the one that "
+        "clients need; root in a container can then change limits (tier cooperative).",
+    )
     mps_single_uid: Annotated[int | None, BeforeValidator(values.optional_uid)] = _setting(
         "UID",
         None,
         "The one user id whose pods may share GPUs under drivers below 555, whose MPS serves one "
         "user at a time.",
+    )
+
+    watchdog_interval_seconds: _Seconds = _setting(
+        "SECONDS", 5.0, "Pause between looks at the memory of shares."
     )
 
     http_endpoint: Annotated[Endpoint | None, BeforeValidator(values.endpoint)] = _setting(

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, assert_never
 from dra_driver.model.claim import ClaimRef
 from dra_driver.model.device import GpuUuid
 from dra_driver.model.record import GpuUse, PreparedDevice, Record, RecordState, Use
-from dra_driver.model.share import GpuShare, OnExceed, Qos, Sharing, TimeSlice
+from dra_driver.model.share import Expose, GpuShare, OnExceed, Qos, Sharing, TimeSlice
 from dra_driver.model.steps import EnsureShare, SetTimeSlice, Step, WriteCdiSpec
 
 VERSION = "gpuslice.io/record/v1"
@@ -122,6 +122,7 @@ def _share_json(share: GpuShare) -> dict[str, Any]:
         "priority": share.priority,
         "qos": share.qos.value,
         "onExceed": share.on_exceed.value,
+        "expose": share.expose.value,
     }
 
 

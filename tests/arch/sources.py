@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-_GENERATED = ("api/dra_api/kubelet/",)
+_GENERATED = ("api/dra_api/kubelet/", "api/dra_api/mpsd/", "api/dra_api/checkpoint/")
 
 
 @dataclass(frozen=True, slots=True)

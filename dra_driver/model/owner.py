@@ -1,0 +1,42 @@
+"""Who is behind a process on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessOwner:
+    """What the kernel says of a process.
+
+    Attributes:
+        started: start time in clock ticks after boot, field 22 of /proc/<pid>/stat.
+        pod_uid: from its cgroup; None outside pods.
+        container_id: from its cgroup; None outside containers.
+        shares: ids of shares whose folders are mounted in its mount namespace, sorted: a container
+            cannot remove a mount that its runtime made.
+        claims: UIDs of claims whose markers are mounted in its mount namespace, sorted.
+    """
+
+    pid: int
+    started: int
+    pod_uid: str | None = None
+    container_id: str | None = None
+    shares: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodClaims:
+    """Claims of one container.
+
+    Attributes:
+        claims: namespace is the pod's; names sorted.
+        cdi_ids: fully qualified CDI devices of this driver and others, sorted.
+    """
+
+    namespace: str
+    pod: str
+    container: str
+    claims: tuple[str, ...] = ()
+    cdi_ids: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""The MPS supervisor: keeps the shares of GPUs as they are desired, and its gRPC service."""
