@@ -193,6 +193,7 @@ def _share(body: Mapping[str, Any]) -> GpuShare:
         priority=_number(body.get("priority", 0)),
         qos=_word(Qos, body.get("qos", Qos.GUARANTEED)),
         on_exceed=_word(OnExceed, body.get("onExceed", OnExceed.WARN)),
+        expose=_word(Expose, body.get("expose", Expose.CONTROL)),
     )
 
 
