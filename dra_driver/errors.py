@@ -135,3 +135,11 @@ class MpsUnverified(AdapterError):  # noqa: N818
 
 class MpsServerNotFound(AdapterError):  # noqa: N818
     """The MPS server that a command names has ended."""
+
+
+class OutOfTime(AdapterError):  # noqa: N818
+    """A third party did not finish by the deadline; what it did is not known."""
+
+
+class CudaFailed(AdapterError):  # noqa: N818
+    """The CUDA driver refused a transition of a process, or failed in it."""

@@ -4,6 +4,7 @@ All calls block. Verbs of state (apply, write, remove, put, delete) are idempote
 return. Adapters raise `AdapterError` and its subclasses; nothing else crosses a port.
 """
 
+from dra_driver.ports.checkpoint import CudaProcesses
 from dra_driver.ports.kube import ApiProbe, ClaimReader, EventSink, PodReader, SliceApi, Watch
 from dra_driver.ports.mps import (
     ClientProver,
@@ -42,6 +43,7 @@ __all__ = [
     "ClientProver",
     "ClientTerminator",
     "Clock",
+    "CudaProcesses",
     "DriverFiles",
     "EventSink",
     "GpuControl",

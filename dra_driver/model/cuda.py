@@ -1,0 +1,40 @@
+"""CUDA state of a process, as the driver's checkpoint API knows it.
+
+Source: CUDA driver API, group "Process checkpoint" (cuCheckpointProcess*), from driver 570.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dra_driver.model.device import GpuUuid
+
+
+class CudaState(StrEnum):
+    """How far a process is taken off its GPUs.
+
+    RUNNING: calls work. LOCKED: calls block. CHECKPOINTED: its memory is on the host, the GPU is
+    let go. FAILED: nothing can be done with it any more.
+    """
+
+    RUNNING = "Running"
+    LOCKED = "Locked"
+    CHECKPOINTED = "Checkpointed"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRef:
+    """One process for ever: the host's pid, and its start time in clock ticks after boot."""
+
+    pid: int
+    started: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMapping:
+    """Where a process that used `old` goes on."""
+
+    old: GpuUuid
+    new: GpuUuid
