@@ -22,6 +22,9 @@ REFERENCE = "reference"
 PARALLEL = "reference-parallel"
 """The reference without the helper's lock, and with an intent record before the work."""
 
+LIMITED = "reference-limited"
+"""The reference with client-go's default limit of requests, as drivers have that do not set one."""
+
 VARIANTS = (GPUSLICE, REFERENCE, PARALLEL)
 _STOP_S = 20.0
 
@@ -149,7 +152,8 @@ def _command(setup: Setup, variant: str, root: Path, *, node: str, gpus: int) ->
         }
         return [sys.executable, "-m", "dra_driver", "plugin", *_flags(common | own)]
     parallel = variant == PARALLEL
-    own = {
+    limit = {"qps": "0"} if variant == LIMITED else {}
+    own = limit | {
         "registry": str(root / "registry"),
         "plugins": str(root / "plugins" / DRIVER),
         "devices": str(setup.devices),

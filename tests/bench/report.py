@@ -44,6 +44,12 @@ ROWS: tuple[Row, ...] = (
     *_latencies("c16", "16 in flight"),
     *_latencies("batch", "8 claims in one call"),
     *_latencies("burst", "100 at once, until the last"),
+    Row(
+        metric="prepare-burst-limited",
+        title="prepare, 100 at once, reference with client-go's default limit, ms",
+        digits=0,
+        kept=False,
+    ),
     *_latencies("share-c1", "shares, 1 in flight", PARALLEL),
     *_latencies("share-c16", "shares, 16 in flight", PARALLEL),
     *_latencies("share-burst", "100 shares of 8 GPUs at once", PARALLEL),

@@ -11,10 +11,10 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
-from tests.bench.drivers import Driver, Usage
+from tests.bench.drivers import GPUSLICE, LIMITED, REFERENCE, Driver, Usage
 from tests.bench.floor import Floor
 from tests.bench.machine import load_average, machine
-from tests.bench.measure import Bench, Figures, Form
+from tests.bench.measure import BURST, Bench, Figures, Form
 from tests.bench.site import Site, large_nodes, shared_claims, site
 from tests.bench.starts import measure_starts, warm_up
 
@@ -71,9 +71,24 @@ def _measured(form: Form, found: Site, root: Path, loads: list[float]) -> Bench:
             bench.live()
         bench.go_on()
         _usage(bench.figures, drivers, "after")
+        if form.limited:
+            with _told("100 at once under client-go's default limit"):
+                _measure_limited(bench.figures, found, drivers[GPUSLICE], claims[GPUSLICE].whole)
         for variant, driver in drivers.items():
             _requests(bench.figures, found, driver, claims[variant].whole[:_REQUESTS])
     return bench
+
+
+def _measure_limited(figures: Figures, found: Site, ours: Driver, claims: Any) -> None:
+    limited = found.start(LIMITED)
+    try:
+        theirs = found.claims_of(limited, shares=0).whole
+        for driver, variant, burst in ((ours, GPUSLICE, claims), (limited, REFERENCE, theirs)):
+            seconds = driver.kubelet.prepare_at_once(burst[:BURST])
+            figures.add("prepare-burst-limited", variant, p50=1e3 * seconds)
+            driver.kubelet.unprepare_at_once(burst[:BURST])
+    finally:
+        limited.stop()
 
 
 def _usage(figures: Figures, drivers: dict[str, Driver], when: str) -> None:
