@@ -9,9 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from dra_driver.errors import SettingsError
-
-PATH_MAX_BYTES = 107
-"""sockaddr_un has 108 bytes, of which gRPC wants one for the terminating NUL."""
+from dra_driver.sockets import PATH_MAX_BYTES
 
 LOCK_PREFIX = "instance"
 
@@ -68,14 +66,6 @@ def socket_paths(
         ),
         lock=folder / f"{LOCK_PREFIX}{instance}.lock",
     )
-
-
-def hidden_path(path: Path) -> Path:
-    """Where to bind before `publish`; the kubelet ignores names with a dot, and it is not longer.
-
-    One per final path, so it is as exclusive as the instance.
-    """
-    return path.with_name(f".{sha256(os.fsencode(path)).hexdigest()[:7]}")
 
 
 def _require_absolute(flag: str, folder: Path) -> None:

@@ -17,11 +17,12 @@ from dra_driver.kubelet.calls import Calls
 from dra_driver.kubelet.dra_service import add_dra_services
 from dra_driver.kubelet.health_service import HEARTBEAT_S, HealthStreams
 from dra_driver.kubelet.operations import LateOperations
-from dra_driver.kubelet.paths import SocketPaths, hidden_path
+from dra_driver.kubelet.paths import SocketPaths
 from dra_driver.kubelet.registration import Registration, RegistrationService
-from dra_driver.kubelet.sockets import ServedSocket, instance, publish
+from dra_driver.kubelet.sockets import instance
 from dra_driver.model.health import HealthRow
 from dra_driver.ports import Clock, Recorder
+from dra_driver.sockets import ServedSocket, hidden_path, publish
 from dra_driver.state.current import Current
 
 DRA_WORKERS = 32
@@ -158,7 +159,7 @@ class KubeletServer:
             )
         server.start()
         try:
-            self._served.append(_Served(server, pool, publish(path)))
+            self._served.append(_Served(server, pool, publish(path, bound=hidden_path(path))))
         except FatalError:
             server.stop(grace=None)
             raise

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from dra_driver.errors import FatalError, SettingsError
-from dra_driver.kubelet.paths import PATH_MAX_BYTES, hidden_path, socket_paths
-from dra_driver.kubelet.sockets import instance, publish
+from dra_driver.kubelet.paths import socket_paths
+from dra_driver.kubelet.sockets import instance
+from dra_driver.sockets import PATH_MAX_BYTES, hidden_path, publish
 from tests.builders import DRIVER
 from tests.wire.plugin import Plugin, channel, get_info, paths_in, prepare, running
 
@@ -229,7 +230,7 @@ def test_stop_removes_both_sockets_and_the_lock_and_start_works_again(root: Path
 
 def test_publish_says_which_socket_when_it_cannot_be_put_in_place(root: Path) -> None:
     with pytest.raises(FatalError, match=f"{root}/none.sock"):
-        publish(root / "none.sock")
+        publish(root / "none.sock", bound=root / "hidden")
 
 
 def _die(root: Path, pod_uid: str) -> Path:

@@ -1,0 +1,112 @@
+"""Unix sockets of this process: how one is put in place, whose it is, and when it is a dead one's.
+
+gRPC replaces whatever stands at a path it binds and removes whatever stands there when it stops,
+a living neighbour's socket included. So an instance is guarded by a lock that is taken before any
+socket is made; a socket is bound under a hidden name and renamed into place, which also makes it
+appear only when it is served; and it is removed only while it is still the same inode.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from dra_driver import log
+from dra_driver.errors import FatalError
+
+PATH_MAX_BYTES = 107
+"""sockaddr_un has 108 bytes, of which gRPC wants one for the terminating NUL."""
+
+_SOCKET_MODE = 0o600
+_PROBE_TIMEOUT_S = 1.0
+
+_log = log.get(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ServedSocket:
+    """A socket that this process put in place."""
+
+    path: Path
+    inode: tuple[int, int]
+
+    def withdraw(self) -> None:
+        """Remove the socket, unless another process has put its own there since."""
+        with suppress(OSError):
+            if _inode(self.path) == self.inode:
+                self.path.unlink()
+
+
+def hidden_path(path: Path) -> Path:
+    """Where to bind before `publish`: a name with a dot, which is not longer.
+
+    One per final path, so it is as exclusive as the instance.
+    """
+    return path.with_name(f".{sha256(os.fsencode(path)).hexdigest()[:7]}")
+
+
+def publish(path: Path, *, bound: Path) -> ServedSocket:
+    """Move a served socket from where it was bound to `path`, over nothing that is alive.
+
+    Raises:
+        FatalError: the folder does not allow it.
+    """
+    try:
+        bound.chmod(_SOCKET_MODE)
+        inode = _inode(bound)
+        bound.rename(path)
+    except OSError as error:
+        raise FatalError(f"cannot put the socket {path} in place: {error.strerror}") from error
+    return ServedSocket(path, inode)
+
+
+def lock_file(path: Path) -> int | None:
+    """Lock a file and keep it open; its descriptor, or None: somebody else has it.
+
+    The file is made where there is none. Raises OSError.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        # A neighbour may have removed the file of a dead instance between open and lock.
+        with suppress(FileNotFoundError):
+            locked = os.fstat(descriptor)
+            if _inode(path) == (locked.st_dev, locked.st_ino):
+                return descriptor
+        os.close(descriptor)
+
+
+def is_dead_socket(path: Path) -> bool:
+    """Whether it is a socket that nobody serves."""
+    with suppress(OSError):
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            return False
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(_PROBE_TIMEOUT_S)
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                return True
+    return False
+
+
+def remove_socket(path: Path) -> None:
+    """Remove a dead process's socket; anything else stays."""
+    if path.is_socket():
+        _log.info("Removing the socket of a dead process", path=str(path))
+        path.unlink(missing_ok=True)
+
+
+def _inode(path: Path) -> tuple[int, int]:
+    status = path.lstat()
+    return status.st_dev, status.st_ino
