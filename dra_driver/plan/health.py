@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from dra_driver.model.device import GpuFacts, GpuUuid, Inventory, UnreadableGpu
 from dra_driver.model.health import DeviceHealth, GpuEvent, HealthRow, HealthStatus
+from dra_driver.model.mps import GpuSharing, MpsPhase
 from dra_driver.model.pool import Device, Pool
 
 APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
@@ -15,6 +17,8 @@ APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 
 LOST = "lost"
 NOT_LOADED = "driver-not-loaded"
+MPS_FAULT = "mps-fault"
+"""Of a fault and of the start after it alike: a change of cause would rewrite the taint."""
 
 _MESSAGE_MAX = 1024
 _XID_CAUSE = "xid-"
@@ -104,6 +108,24 @@ def without_driver(inventory: Inventory, text: str) -> Inventory:
     )
 
 
+def with_sharing(inventory: Inventory | None, states: tuple[GpuSharing, ...]) -> Inventory | None:
+    """Put over the health of GPUs how their sharing is.
+
+    A GPU whose shares cannot be enforced, or whose daemon is being started again after a loss, is
+    unhealthy until it is ACTIVE: who comes next would meet errors. Not so at a first start, for
+    which prepares wait, nor where the board itself is unhealthy, which says more.
+    """
+    if inventory is None:
+        return None
+    health = {each.uuid: each for each in inventory.health}
+    for state in states:
+        known = health.get(state.gpu)
+        board_fails = known is not None and known.status is HealthStatus.UNHEALTHY
+        if _is_broken(state) and not board_fails and inventory.gpu(state.gpu) is not None:
+            health[state.gpu] = _sharing_health(state)
+    return replace(inventory, health=_sorted(health.values()))
+
+
 def health_rows(pool: Pool, inventory: Inventory) -> tuple[HealthRow, ...]:
     """Give the health of each published device by its `uuid` attribute, sorted; pads have none."""
     health = {each.uuid: each for each in inventory.health}
@@ -166,6 +188,28 @@ def _xid_health(event: GpuEvent) -> DeviceHealth:
             "then reset or replace the GPU"
         ),
         cause=f"{_XID_CAUSE}{event.xid}",
+    )
+
+
+def _is_broken(state: GpuSharing) -> bool:
+    match state.phase:
+        case MpsPhase.FAULT:
+            return bool(state.shares)
+        case MpsPhase.STARTING:
+            return bool(state.shares) and state.restarts > 0
+        case MpsPhase.FREE | MpsPhase.ACTIVE | MpsPhase.DRAINING:
+            return False
+        case _ as never:
+            assert_never(never)
+
+
+def _sharing_health(state: GpuSharing) -> DeviceHealth:
+    why = state.message or "its MPS server is started again after it ended"
+    return DeviceHealth(
+        uuid=state.gpu,
+        status=HealthStatus.UNHEALTHY,
+        message=_cut(f"Shares of this GPU are not enforced now: {why}"),
+        cause=MPS_FAULT,
     )
 
 

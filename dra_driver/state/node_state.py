@@ -149,6 +149,15 @@ class NodeState:
         """
         return self._recovery.run(deadline, gpus)
 
+    def assert_shares(
+        self, deadline: Deadline, *, gpus: tuple[GpuUuid, ...] = ()
+    ) -> tuple[str, ...]:
+        """Make the supervisor of shares hold what the journal says; arguments as of `recover`.
+
+        Any time, beside calls: each GPU's lock is held while its shares are asserted.
+        """
+        return self._recovery.assert_shares(deadline, gpus)
+
     def records(self) -> tuple[Record, ...]:
         """All records, those of other boots too, by claim UID.
 

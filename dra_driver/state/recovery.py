@@ -25,6 +25,8 @@ from dra_driver.state.ledger import Ledger
 _log = log.get(__name__)
 
 _LOCK_WAIT_S = 1.0
+_SHARES_S = 5.0
+"""For all that a start asks of the supervisor of shares: without it, whole GPUs can be served."""
 
 Work = Callable[[Deadline], None]
 
@@ -43,8 +45,15 @@ class Recovery:
 
     def run(self, deadline: Deadline, gpus: tuple[GpuUuid, ...]) -> tuple[str, ...]:
         """See `NodeState.recover`."""
+        return self._each(self._work(gpus, self._by(deadline, _SHARES_S)), deadline)
+
+    def assert_shares(self, deadline: Deadline, gpus: tuple[GpuUuid, ...]) -> tuple[str, ...]:
+        """See `NodeState.assert_shares`."""
+        return self._each(self._shares(gpus, deadline), deadline)
+
+    def _each(self, works: Iterator[tuple[str, Work]], deadline: Deadline) -> tuple[str, ...]:
         problems: list[str] = []
-        for what, work in self._work(gpus):
+        for what, work in works:
             try:
                 work(deadline)
             except (AdapterError, ClaimError) as error:
@@ -53,17 +62,23 @@ class Recovery:
                 problems.append(f"{what}: {error}")
         return tuple(problems)
 
-    def _work(self, gpus: tuple[GpuUuid, ...]) -> Iterator[tuple[str, Work]]:
-        current = self._ledger.current()
-        for record in current.values():
-            yield f"claim {record.claim}", partial(self._settle_claim, record.claim)
-        shared = {gpu for record in current.values() for gpu in _gpus_with_shares(record)}
-        for gpu in sorted(shared.union(gpus)):
-            yield f"shares of GPU {gpu}", partial(self._settle_gpu, gpu)
+    def _work(self, gpus: tuple[GpuUuid, ...], shares_by: Deadline) -> Iterator[tuple[str, Work]]:
+        for record in self._ledger.current().values():
+            yield (
+                f"claim {record.claim}",
+                partial(self._settle_claim, record.claim, shares_by=shares_by),
+            )
+        yield from self._shares(gpus, shares_by)
         yield "left-over CDI specs", self._remove_orphans
         yield "CDI specs", lambda _: self._executor.settle()
 
-    def _settle_claim(self, ref: ClaimRef, deadline: Deadline) -> None:
+    def _shares(self, gpus: tuple[GpuUuid, ...], shares_by: Deadline) -> Iterator[tuple[str, Work]]:
+        records = self._ledger.current().values()
+        shared = {gpu for record in records for gpu in _gpus_with_shares(record)}
+        for gpu in sorted(shared.union(gpus)):
+            yield f"shares of GPU {gpu}", partial(self._settle_gpu, gpu, shares_by=shares_by)
+
+    def _settle_claim(self, ref: ClaimRef, deadline: Deadline, *, shares_by: Deadline) -> None:
         with self._locks.claim(ref.uid, self._soon(deadline)):
             record = self._ledger.find(ref)
             if record is None or not self._ledger.holds(record):
@@ -75,12 +90,12 @@ class Recovery:
             with self._locks.gpus(record.gpus, self._soon(deadline)):
                 others = self._ledger.beside(record)
                 steps = plan_unprepare(record, others)
-                self._executor.undo(record, steps, others, deadline)
+                self._executor.undo(record, steps, others, shares_by)
                 self._ledger.delete(record)
 
-    def _settle_gpu(self, gpu: GpuUuid, deadline: Deadline) -> None:
+    def _settle_gpu(self, gpu: GpuUuid, deadline: Deadline, *, shares_by: Deadline) -> None:
         with self._locks.gpus((gpu,), self._soon(deadline)):
-            self._executor.restore_shares(gpu, self._ledger.holders((gpu,)), deadline)
+            self._executor.restore_shares(gpu, self._ledger.holders((gpu,)), shares_by)
 
     def _remove_orphans(self, deadline: Deadline) -> None:
         kept = self._ledger.current().keys() | self._ledger.untouchable()
@@ -94,7 +109,10 @@ class Recovery:
                 self._executor.remove_spec(uid)
 
     def _soon(self, deadline: Deadline) -> Deadline:
-        return Deadline(min(deadline.at_s, self._clock.monotonic_s() + _LOCK_WAIT_S))
+        return self._by(deadline, _LOCK_WAIT_S)
+
+    def _by(self, deadline: Deadline, seconds: float) -> Deadline:
+        return Deadline(min(deadline.at_s, self._clock.monotonic_s() + seconds))
 
 
 def _gpus_with_shares(record: Record) -> frozenset[GpuUuid]:
