@@ -1,6 +1,7 @@
 """All metrics of this driver, declared once. Names get the prefix `gpuslice_`.
 
-Labels have few values; there is none for a claim, a pod or a namespace.
+Labels have few values. Those of a claim and its namespace stand in gauges alone whose series end
+with the claim; there is none for a pod.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from typing import get_args
 
 from dra_driver.errors import Reason
 from dra_driver.model.health import HealthStatus
+from dra_driver.model.mps import MpsPhase
+from dra_driver.model.share import OnExceed
 from dra_driver.model.steps import Step
+from dra_driver.plan.watchdog_values import StrangerKind
 
 
 class Kind(Enum):
@@ -29,18 +33,22 @@ class Instrument:
         labels: by name, the values that are known beforehand: a counter stands at zero for all
             their combinations from the start, so that a first failure is an increase. An empty
             tuple: values come with use.
+        series_end: of a gauge: its series are dropped by `Recorder.forget`.
     """
 
     kind: Kind
     name: str
     description: str
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    series_end: bool = False
 
 
 _OUTCOMES = ("Ok", *(reason.value for reason in Reason))
 _OPERATIONS = ("prepare", "unprepare")
 _STEPS = tuple(sorted(step.__name__ for step in get_args(Step)))
 _DIRECTIONS = ("run", "undo")
+_SHARE: Mapping[str, tuple[str, ...]] = {"namespace": (), "claim": (), "gpu": ()}
+"""A claim's shares of one GPU, by its UUID."""
 
 INSTRUMENTS: tuple[Instrument, ...] = (
     Instrument(
@@ -138,5 +146,66 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         kind=Kind.GAUGE,
         name="health_streams",
         description="Streams of the kubelet that follow the health of devices.",
+    ),
+    Instrument(
+        kind=Kind.GAUGE,
+        name="share_memory_used_bytes",
+        description="Device memory that the processes of a claim use on a GPU that it shares.",
+        labels=_SHARE,
+        series_end=True,
+    ),
+    Instrument(
+        kind=Kind.GAUGE,
+        name="share_memory_limit_bytes",
+        description="Device memory that a claim may use on a GPU that it shares.",
+        labels=_SHARE,
+        series_end=True,
+    ),
+    Instrument(
+        kind=Kind.GAUGE,
+        name="share_clients",
+        description="Processes of a claim on a GPU that it shares.",
+        labels=_SHARE,
+        series_end=True,
+    ),
+    Instrument(
+        kind=Kind.COUNTER,
+        name="share_exceeded_total",
+        description="Times that a claim rose above its device memory, by what its config asks for.",
+        labels={"policy": tuple(policy.value for policy in OnExceed)},
+    ),
+    Instrument(
+        kind=Kind.COUNTER,
+        name="clients_terminated_total",
+        description="Processes of claims above their memory that were to lose their GPU.",
+        labels={"outcome": ("ok", "failed")},
+    ),
+    Instrument(
+        kind=Kind.GAUGE,
+        name="strangers",
+        description="Processes on shared GPUs that should not be there, or not in this way.",
+        labels={"kind": tuple(kind.value for kind in StrangerKind)},
+    ),
+    Instrument(
+        kind=Kind.GAUGE,
+        name="mpsd_connected",
+        description="1 while the supervisor of shares tells its state, 0 while it is away.",
+    ),
+    Instrument(
+        kind=Kind.GAUGE,
+        name="mps_gpus",
+        description="GPUs that the supervisor of shares knows, by how far their sharing is.",
+        labels={"phase": tuple(phase.value for phase in MpsPhase)},
+    ),
+    Instrument(
+        kind=Kind.GAUGE,
+        name="mps_clients",
+        description="Processes that the MPS server of a GPU serves.",
+        labels={"gpu": ()},
+    ),
+    Instrument(
+        kind=Kind.COUNTER,
+        name="mps_server_restarts_total",
+        description="Times that the MPS of a GPU ended under its shares and was started again.",
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
 from threading import Lock
 
@@ -12,6 +12,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.resources import Resource
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from dra_driver.telemetry.instruments import INSTRUMENTS, Instrument, Kind
 
@@ -41,7 +43,13 @@ class Metrics:
         )
         ProcessCollector(registry=self._registry)
         meter = self._provider.get_meter("gpuslice")
-        self._record = {each.name: _create(meter, each) for each in INSTRUMENTS}
+        self._series = {each.name: _Series(each) for each in INSTRUMENTS if each.series_end}
+        for series in self._series.values():
+            self._registry.register(series)
+        self._record = {
+            each.name: self._series[each.name].set if each.series_end else _create(meter, each)
+            for each in INSTRUMENTS
+        }
         meter.create_gauge("build_info", description="1; the labels say what runs.").set(
             1, {"version": version}
         )
@@ -55,6 +63,9 @@ class Metrics:
     def gauge(self, name: str, value: float, /, **labels: str) -> None:
         self._record[name](value, labels)
 
+    def forget(self, name: str, /, **labels: str) -> None:
+        self._series[name].forget(labels)
+
     def text(self) -> bytes:
         """Everything as of now, in the format of `CONTENT_TYPE`."""
         # The exporter mixes up two readers that come at the same time.
@@ -63,6 +74,39 @@ class Metrics:
 
     def close(self) -> None:
         self._provider.shutdown()
+
+
+class _Series(Collector):
+    """A gauge whose series end. OpenTelemetry's keep every set of labels that they ever saw."""
+
+    def __init__(self, instrument: Instrument) -> None:
+        self._instrument = instrument
+        self._lock = Lock()
+        self._values: dict[tuple[str, ...], float] = {}
+
+    def set(self, value: float, labels: dict[str, str]) -> None:
+        with self._lock:
+            self._values[self._key(labels)] = value
+
+    def forget(self, labels: dict[str, str]) -> None:
+        with self._lock:
+            self._values.pop(self._key(labels), None)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        family = GaugeMetricFamily(
+            f"gpuslice_{self._instrument.name}",
+            self._instrument.description,
+            labels=tuple(self._instrument.labels),
+        )
+        with self._lock:
+            values = sorted(self._values.items())
+        for key, value in values:
+            family.add_metric(key, value)
+        if values:
+            yield family
+
+    def _key(self, labels: dict[str, str]) -> tuple[str, ...]:
+        return tuple(labels[name] for name in self._instrument.labels)
 
 
 def _create(meter: Meter, instrument: Instrument) -> _Record:

@@ -29,6 +29,10 @@ class FakeRecorder:
         with self._lock:
             self.gauges[name, _key(labels)] = value
 
+    def forget(self, name: str, /, **labels: str) -> None:
+        with self._lock:
+            self.gauges.pop((name, _key(labels)), None)
+
     def counted(self, name: str, /, **labels: str) -> int:
         """How often `name` was counted with (at least) these labels."""
         wanted = set(labels.items())
