@@ -30,6 +30,25 @@ _EXIT_STATUS = (
 _EPILOG = f"{_PRECEDENCE}\n\n{_EXIT_STATUS}"
 _HARDWARE = ("config", "node_name", "simulate", "driver_root", "host_root", "allow_burst")
 _CLAIMS = ("driver_name", "mps_single_uid")
+_DOCTOR = (
+    "config",
+    "node_name",
+    "pod_uid",
+    "driver_name",
+    "kubeconfig",
+    "kubelet_registrar_directory_path",
+    "kubelet_plugins_directory_path",
+    "cdi_root",
+    "state_dir",
+    "run_dir",
+    "host_root",
+    "driver_root",
+    "pod_resources_socket",
+    "mpsd_socket",
+    "mps_control_path",
+    "nvidia_smi_path",
+    "simulate",
+)
 
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
@@ -139,6 +158,26 @@ def explain(
 
         print_explanation(explanation)
     return 0
+
+
+@app.command(epilog=_EPILOG)
+@with_settings(_DOCTOR)
+def doctor(flags: Mapping[str, str], *, as_json: _Json = False) -> int:
+    """Check this node, and say how to mend what is wrong.
+
+    Nothing is changed. A problem is an exit status of 1; warnings are not.
+    """
+    settings = _for_people(flags)
+    from dra_driver.app.doctor import doctor_report  # noqa: PLC0415
+
+    report = doctor_report(settings)
+    if as_json:
+        _print_json(report.to_json())
+    else:
+        from dra_driver.cli.doctor_view import print_report  # noqa: PLC0415
+
+        print_report(report)
+    return 0 if report.sound else EXIT_FATAL
 
 
 @app.command()
