@@ -26,6 +26,7 @@ class SliceConfig:
 
     Attributes:
         sharing: None: what the GPU does best.
+        time_slice: interval of the whole GPU, only with TimeSlicing; None: it is left as it is.
         max_compute_percent, max_memory_mib: ceilings; they lower what the scheduler gave, and never
             raise it.
         qos: None: Guaranteed where compute was asked for, else Burstable.
@@ -33,6 +34,7 @@ class SliceConfig:
     """
 
     sharing: Sharing | None = None
+    time_slice: TimeSlice | None = None
     max_compute_percent: int | None = None
     max_memory_mib: int | None = None
     qos: Qos | None = None

@@ -51,7 +51,8 @@ class GpuUse:
         share_id: identity of a share of a shareable device.
         compute_percent, memory_mib: what it holds; a whole GPU holds 100 and its usable memory.
         setting: GPU-wide setting that every claim beside it must agree with ("MPS", "TimeSlicing",
-            "TimeSlice=Long"); empty where it does not care.
+            "TimeSlicing=Long", "TimeSlice=Long" of a whole GPU); empty where it does not care. What
+            stands before "=" must be the same, what stands behind it where both say it.
     """
 
     gpu: GpuUuid

@@ -5,20 +5,22 @@ One arm per kind of device. How the devices of a claim go together is judged in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dra_driver.errors import ClaimError, ClaimRejected, NotReady, Reason
 from dra_driver.model.claim import AllocationResult, Claim, ClaimRef
 from dra_driver.model.config import GpuConfig, SliceConfig
 from dra_driver.model.device import GpuFacts, Inventory
 from dra_driver.model.record import GpuUse, Use
-from dra_driver.model.share import CheckpointPolicy, GpuShare, ShareAbility
+from dra_driver.model.share import CheckpointPolicy, GpuShare, ShareAbility, Sharing
 from dra_driver.model.steps import EnsureShare, SetTimeSlice, Step
 from dra_driver.plan.amounts import COMPUTE_WHOLE_PERCENT, usable_memory_mib
 from dra_driver.plan.cdi import SpecEntry
 from dra_driver.plan.configs import Applied, DeviceKind, applied_configs
+from dra_driver.plan.demand import ShareDemand
 from dra_driver.plan.health import LOST, NOT_LOADED
-from dra_driver.plan.sharing import ShareDemand, decide_share, is_whole
+from dra_driver.plan.mps_edits import mps_edits
+from dra_driver.plan.sharing import decide_share, is_whole
 from dra_driver.plan.targets import (
     GpuTarget,
     MonitorTarget,
@@ -47,12 +49,17 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the node offers to claims; see `plan.prepare.PrepareOptions` for the settings."""
+    """What the node offers to claims; see `plan.prepare.PrepareOptions` for the settings.
+
+    Attributes:
+        mps_run_dir: the run folder on the host; None where it holds no folders of sockets.
+    """
 
     inventory: Inventory
     abilities: tuple[ShareAbility, ...]
     allow_burst: bool
     mps_single_uid: int | None
+    mps_run_dir: str | None = None
 
 
 def decide(claim: Claim, terms: Terms) -> tuple[Decision, ...]:
@@ -184,14 +191,18 @@ def _shared(
             mps_single_uid=terms.mps_single_uid,
         )
     )
-    share = decided.share
+    share, interval = decided.share, decided.time_slice
+    entry = _entry(result, target.gpu, compute=share.compute_percent, memory=share.memory_mib)
+    if terms.mps_run_dir is not None and share.sharing is Sharing.MPS:
+        entry = replace(entry, extra=mps_edits(share, run_dir=terms.mps_run_dir))
+    sliced = (SetTimeSlice(gpu=share.gpu, interval=interval),) if interval is not None else ()
     return Decision(
         result=result,
         use=decided.use,
-        entry=_entry(result, target.gpu, compute=share.compute_percent, memory=share.memory_mib),
+        entry=entry,
         note=decided.note,
         share=share,
-        steps=(EnsureShare(share=share),),
+        steps=(EnsureShare(share=share), *sliced),
         warnings=decided.warnings,
     )
 

@@ -81,13 +81,22 @@ def clash(wanted: GpuUse, held: GpuUse) -> Clash | None:
         return Clash(text="they are the same slot", may_pass=True)
     if same_device and wanted.share_id is not None and wanted.share_id == held.share_id:
         return Clash(text=f"they are the same share {wanted.share_id}", may_pass=True)
-    if wanted.setting and held.setting and wanted.setting != held.setting:
+    if not _agree(wanted.setting, held.setting):
         return Clash(
             text=f"all claims on one GPU must agree, and these are {wanted.setting} and "
             f"{held.setting}",
             may_pass=False,
         )
     return None
+
+
+def _agree(one: str, other: str) -> bool:
+    """Whether two settings of a GPU can hold at once; what one does not say, the other decides."""
+    kind, _, interval = one.partition("=")
+    other_kind, _, other_interval = other.partition("=")
+    if kind and other_kind and kind != other_kind:
+        return False
+    return not (interval and other_interval) or interval == other_interval
 
 
 def _clashes(record: Record, holders: Iterable[Record]) -> Iterable[Conflict]:
@@ -101,7 +110,7 @@ def _clashes(record: Record, holders: Iterable[Record]) -> Iterable[Conflict]:
                         text=(
                             f"claim {record.claim} cannot have {_described(wanted)} of GPU "
                             f"{wanted.gpu} while claim {other.claim} holds {_described(held)}: "
-                            f"{found.text}; {_way_out(other.claim, found)}"
+                            f"{found.text}; {_way_out(wanted, held, found, other.claim)}"
                         ),
                         may_pass=found.may_pass,
                     )
@@ -145,7 +154,9 @@ def _described(use: GpuUse) -> str:
             return f"{use.compute_percent} % and {use.memory_mib} MiB{setting}"
 
 
-def _way_out(holder: ClaimRef, found: Clash) -> str:
+def _way_out(wanted: GpuUse, held: GpuUse, found: Clash, holder: ClaimRef) -> str:
     if found.may_pass:
         return f"it is free once claim {holder} is unprepared"
-    return "ask for the same `sharing`, or for another GPU"
+    kinds = {use.setting.partition("=")[0] for use in (wanted, held)}
+    field = "sharing" if len(kinds) > 1 else "timeSlice"
+    return f"ask for the same `{field}`, or for another GPU"

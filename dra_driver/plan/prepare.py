@@ -27,6 +27,9 @@ class PrepareOptions:
         allow_burst: shares may use free compute where their qos says so.
         mps_single_uid: UID that all pods on shared GPUs run as, where an MPS server cannot serve
             several; None: nothing was promised.
+        run_dir: the run folder on the host.
+        mps_folders: the supervisor makes folders of sockets below `run_dir`, so that containers
+            under MPS can have them mounted.
     """
 
     driver: str
@@ -34,6 +37,8 @@ class PrepareOptions:
     boot_id: str
     allow_burst: bool = True
     mps_single_uid: int | None = None
+    run_dir: str = "/run/gpuslice"
+    mps_folders: bool = False
 
 
 def plan_prepare(
@@ -62,6 +67,7 @@ def plan_prepare(
         abilities=abilities,
         allow_burst=options.allow_burst,
         mps_single_uid=options.mps_single_uid,
+        mps_run_dir=options.run_dir if options.mps_folders else None,
     )
     decisions = decide(claim, terms)
     check_together(claim, decisions, driver=options.driver)
@@ -102,7 +108,9 @@ def _record(
     options: PrepareOptions,
     driver_edits: DriverEdits,
 ) -> Record:
-    steps: tuple[Step, ...] = tuple(step for each in decisions for step in each.steps)
+    # One GPU's time slice may be asked for by several devices.
+    wanted = dict.fromkeys(step for each in decisions for step in each.steps)
+    steps: tuple[Step, ...] = tuple(wanted)
     devices: tuple[PreparedDevice, ...] = ()
     if decisions:
         spec = claim_spec(

@@ -15,8 +15,8 @@ from tests.unit.planning import parameters
 PERCENT = "write a whole number from 1 to 100, without quotes"
 MEMORY = "write a quantity of at least 1Mi, such as 6Gi, 1536Mi or 4G"
 FIELDS = (
-    "supported are sharing, maxCompute, maxMemory, qos, minimumTier, onExceed, numaAffinity, "
-    "checkpoint"
+    "supported are sharing, timeSlice, maxCompute, maxMemory, qos, minimumTier, onExceed, "
+    "numaAffinity, checkpoint"
 )
 
 
@@ -51,6 +51,10 @@ def test_decode_gives_every_field_when_all_are_said() -> None:
         on_exceed=OnExceed.TERMINATE,
         numa_affinity=NumaAffinity.PREFERRED,
         checkpoint=CheckpointPolicy.BEST_EFFORT,
+    )
+    values = parameters(sharing="TimeSlicing", timeSlice="Short")
+    assert decode(values, path="x") == SliceConfig(
+        sharing=Sharing.TIME_SLICING, time_slice=TimeSlice.SHORT
     )
     values = parameters("GpuConfig", timeSlice="Long", checkpoint="None", restoreFrom="op-1")
     assert decode(values, path="x") == GpuConfig(time_slice=TimeSlice.LONG, restore_from="op-1")
@@ -148,6 +152,20 @@ def test_decode_rounds_memory_down_to_mib_when_spelled_in_any_unit(memory: Any, 
             f"field max_compute: unknown (did you mean maxCompute?), its value is 5: {FIELDS}",
         ),
         ({"bogus": None}, f"field bogus: unknown, its value is null: {FIELDS}"),
+        (
+            {"sharing": "TimeSlicing", "timeSlice": "Huge"},
+            'field timeSlice: "Huge" is not supported: write Default, Short, Medium or Long',
+        ),
+        *(
+            (
+                {"timeSlice": "Long"} | beside,
+                (
+                    f'field timeSlice: "Long" cannot be had with {told}: write sharing TimeSlicing '
+                    "beside it or leave it out"
+                ),
+            )
+            for beside, told in (({"sharing": "MPS"}, "sharing MPS"), ({}, "no sharing"))
+        ),
         (
             {"sharing": "TimeSlicing", "maxCompute": 50},
             (

@@ -77,6 +77,24 @@ EXCLUSIVE, SHARED, SLOT, MONITOR = Use.EXCLUSIVE, Use.SHARED, Use.SLOT, Use.MONI
         ),
         (held(SLOT), held(setting="TimeSlicing"), False, "these are MPS and TimeSlicing"),
         (
+            held(),
+            held(setting="TimeSlicing=Long"),
+            False,
+            (
+                "claim-2 holds 25 % and 2500 MiB under TimeSlicing=Long: all claims on one GPU must "
+                "agree, and these are MPS and TimeSlicing=Long; ask for the same `sharing`, or"
+            ),
+        ),
+        (
+            held(setting="TimeSlicing=Short"),
+            held(setting="TimeSlicing=Long"),
+            False,
+            (
+                "under TimeSlicing=Long: all claims on one GPU must agree, and these are "
+                "TimeSlicing=Short and TimeSlicing=Long; ask for the same `timeSlice`, or for another"
+            ),
+        ),
+        (
             held(compute_percent=76),
             held(),
             True,
@@ -115,6 +133,9 @@ def test_conflict_names_the_holder_when_two_uses_exclude_each_other(
         (held(EXCLUSIVE), held(EXCLUSIVE, gpu=uuid(1))),
         (held(setting="TimeSlicing"), held(gpu=uuid(1))),
         (held(setting=""), held()),
+        (held(setting="TimeSlicing=Long"), held(setting="TimeSlicing")),
+        (held(setting="TimeSlicing"), held(setting="TimeSlicing=Long")),
+        (held(setting="TimeSlicing=Long"), held(setting="TimeSlicing=Long")),
         (held(compute_percent=90), held(gpu=uuid(1))),
     ],
 )
@@ -159,7 +180,7 @@ _USES = st.builds(
     compute_percent=st.integers(1, 60),
     memory_mib=st.integers(1, 6_000),
     share_id=st.sampled_from([None, "a", "b"]),
-    setting=st.sampled_from(["MPS", "TimeSlicing"]),
+    setting=st.sampled_from(["MPS", "TimeSlicing", "TimeSlicing=Long", "TimeSlicing=Short"]),
 )
 
 
@@ -189,4 +210,5 @@ def test_conflict_keeps_what_is_let_in_within_the_gpu(uses: list[GpuUse]) -> Non
             assert len(parts) == 1
         assert sum(use.compute_percent for use in parts) <= 100
         assert sum(use.memory_mib for use in parts) <= usable
-        assert len({use.setting for use in parts}) <= 1
+        assert len({use.setting.partition("=")[0] for use in parts}) <= 1
+        assert len({use.setting for use in parts} - {"TimeSlicing"}) <= 1

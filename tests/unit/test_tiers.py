@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dra_driver.model.device import Tier
+from dra_driver.model.share import Expose
 from dra_driver.plan.tiers import driver_branch, share_abilities, share_ability
 from tests.builders import gpu, inventory
 
@@ -54,6 +55,64 @@ def test_share_ability_promises_nothing_when_mps_cannot_run(
     assert not ability.mps_multi_user
     assert reason in ability.reason
     assert "cannot be shared" in ability.reason
+
+
+@pytest.mark.parametrize(
+    ("driver", "control_only", "expose"),
+    [
+        ("570.133.20", True, Expose.CONTROL),
+        ("570.133.20", False, Expose.FOLDER),
+        ("570.133.20", None, Expose.FOLDER),
+        ("535.261.03", True, Expose.CONTROL),
+        ("535.261.03", None, Expose.FOLDER),
+    ],
+)
+def test_share_ability_exposes_the_control_socket_alone_only_when_that_was_proved(
+    driver: str,
+    control_only: bool | None,  # noqa: FBT001
+    expose: Expose,
+) -> None:
+    facts = gpu(mps_control_only=control_only)
+    assert share_ability(facts, driver, burst_allowed=True).expose is expose
+
+
+@pytest.mark.parametrize("driver", ["570.133.20", "535.261.03"])
+def test_share_ability_is_cooperative_and_exposes_the_folder_when_the_setting_asks(
+    driver: str,
+) -> None:
+    facts = gpu(mps_control_only=True)
+    ability = share_ability(facts, driver, burst_allowed=True, expose_folder=True)
+    assert (ability.tier, ability.expose) == (Tier.COOPERATIVE, Expose.FOLDER)
+    assert ("--mps-expose-folder" in ability.reason) == (driver == "570.133.20")
+
+
+@pytest.mark.parametrize("changes", [{}, {"compute_capability": (6, 1)}])
+def test_share_ability_is_of_no_tier_when_the_node_shares_by_time_slicing(
+    changes: dict[str, Any],
+) -> None:
+    facts = gpu(mps_control_only=True, **changes)
+    ability = share_ability(facts, "570.133.20", burst_allowed=True, time_slicing=True)
+    assert (ability.tier, ability.mps_multi_user, ability.burst_allowed) == (Tier.NONE, False, True)
+    assert "time-slicing (--sharing)" in ability.reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [({"mig_enabled": True}, "MIG mode"), ({"memory_total_bytes": None}, "not tell its memory")],
+)
+def test_share_ability_is_none_when_a_part_cannot_even_be_time_sliced(
+    changes: dict[str, Any], reason: str
+) -> None:
+    ability = share_ability(gpu(**changes), "570", burst_allowed=True, time_slicing=True)
+    assert ability.tier is None
+    assert reason in ability.reason
+
+
+def test_share_abilities_pass_the_settings_of_the_node_on() -> None:
+    node = inventory(gpu(0, mps_control_only=True))
+    (exposed,) = share_abilities(node, burst_allowed=True, expose_folder=True)
+    (sliced,) = share_abilities(node, burst_allowed=True, time_slicing=True)
+    assert (exposed.expose, sliced.tier) == (Expose.FOLDER, Tier.NONE)
 
 
 def test_share_abilities_keep_the_order_of_the_inventory() -> None:

@@ -116,7 +116,10 @@ def _fault(name: str, fields: Mapping[str, Any], known: Mapping[str, str]) -> st
 
 
 def _check_combination(value: DeviceConfig, fields: Mapping[str, Any], path: str) -> None:
-    if not isinstance(value, SliceConfig) or value.sharing is not Sharing.TIME_SLICING:
+    if not isinstance(value, SliceConfig):
+        return
+    if value.sharing is not Sharing.TIME_SLICING:
+        _check_interval(value, path)
         return
     # A limit that nothing enforces is a promise that would be broken in silence.
     idle = [name for name in _MPS_ONLY if name in fields]
@@ -124,6 +127,15 @@ def _check_combination(value: DeviceConfig, fields: Mapping[str, Any], path: str
         raise ConfigError(
             f"{path}: field {idle[0]}: {_shown(fields[idle[0]])} cannot be enforced with sharing "
             f"TimeSlicing: leave it out or use sharing MPS"
+        )
+
+
+def _check_interval(value: SliceConfig, path: str) -> None:
+    if value.time_slice is not None:
+        told = f"sharing {value.sharing}" if value.sharing else "no sharing"
+        raise ConfigError(
+            f"{path}: field timeSlice: {_shown(value.time_slice)} cannot be had with {told}: write "
+            f"sharing TimeSlicing beside it or leave it out"
         )
 
 

@@ -45,6 +45,7 @@ class _Kind(BaseModel):
 
 class SliceConfigV1Alpha1(_Kind):
     sharing: Sharing | None = Field(None, description=_one_of(Sharing))
+    time_slice: TimeSlice | None = Field(None, description=_one_of(TimeSlice))
     max_compute: StrictInt | None = Field(
         None, ge=1, le=100, description="a whole number from 1 to 100, without quotes"
     )
@@ -62,6 +63,7 @@ class SliceConfigV1Alpha1(_Kind):
     def value(self) -> SliceConfig:
         return SliceConfig(
             sharing=self.sharing,
+            time_slice=self.time_slice,
             max_compute_percent=self.max_compute,
             max_memory_mib=None if self.max_memory is None else int(self.max_memory),
             qos=self.qos,
