@@ -11,7 +11,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from dra_driver.model.capability import ApiCapability
-from dra_driver.model.device import GpuFacts, Inventory
+from dra_driver.model.device import GpuFacts, GpuUuid, Inventory
 from dra_driver.model.health import DeviceHealth, HealthStatus
 from dra_driver.model.pool import Device, Pool
 from dra_driver.model.share import ShareAbility
@@ -59,6 +59,7 @@ def build_pool(
     capability: ApiCapability,
     options: PublishOptions,
     in_use: frozenset[str],
+    held_whole: frozenset[GpuUuid] = frozenset(),
 ) -> Pool:
     """Give all devices of the node, in the order in which they are offered.
 
@@ -73,9 +74,10 @@ def build_pool(
         capability: what the API server keeps.
         options: how to publish.
         in_use: names of devices that prepared claims hold.
+        held_whole: GPUs that claims hold as exclusive devices, see `plan.held`: they stay such.
     """
     mode, notes = _mode(capability, options)
-    pool = _Build(inventory=inventory, abilities=abilities, options=options)
+    pool = _Build(inventory=inventory, abilities=abilities, options=options, held_whole=held_whole)
     built = pool.devices(mode, capability, in_use)
     if mode is PublishMode.CONSUMABLE and capability.needs_pads and not _fits_padded(built.devices):
         notes.append(
@@ -117,6 +119,7 @@ class _Build:
     inventory: Inventory
     abilities: tuple[ShareAbility, ...]
     options: PublishOptions
+    held_whole: frozenset[GpuUuid]
 
     def devices(
         self, mode: PublishMode, capability: ApiCapability, in_use: frozenset[str]
@@ -157,12 +160,13 @@ class _Build:
                 inventory=self.inventory,
                 checkpointable=self.options.checkpointable,
             ),
-            shares=mode is PublishMode.CONSUMABLE,
+            shares=mode is PublishMode.CONSUMABLE and gpu.uuid not in self.held_whole,
             layout=self._layout(gpu, mode),
         )
 
     def _layout(self, gpu: GpuFacts, mode: PublishMode) -> Layout:
-        return self.options.layouts.of(gpu) if mode is PublishMode.STATIC else WHOLE
+        split = mode is PublishMode.STATIC and gpu.uuid not in self.held_whole
+        return self.options.layouts.of(gpu) if split else WHOLE
 
 
 def _with_health(
