@@ -1,0 +1,69 @@
+"""Folders and files of MPS below the run folder, open to every user whatever the umask."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from stat import S_IMODE
+
+from dra_driver.errors import AdapterError
+
+_OPEN = 0o755
+
+
+def public_folder(path: Path, *, below: Path) -> None:
+    """Make a folder that all users pass, with all folders from `below` on.
+
+    The MPS server and its clients run as the users of pods, and may own none of them.
+
+    Raises:
+        AdapterError: it cannot be made.
+    """
+    with run_dir_errors(f"make the folder {path}"):
+        below.mkdir(parents=True, exist_ok=True)
+        for part in (below, *(below / each for each in _steps(path, below))):
+            part.mkdir(exist_ok=True)
+            mode = S_IMODE(part.stat().st_mode)
+            if mode & _OPEN != _OPEN:
+                part.chmod(mode | _OPEN)
+
+
+@contextmanager
+def run_dir_errors(action: str) -> Iterator[None]:
+    """Turn failures of the operating system into an AdapterError."""
+    try:
+        yield
+    except OSError as error:
+        raise AdapterError(f"cannot {action} (--run-dir): {error.strerror}") from error
+
+
+def tail(path: Path, length: int) -> str:
+    """The end of a log, for messages; empty where there is none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - length))
+            return file.read().decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def set_aside(path: Path) -> None:
+    """Keep a log under another name, over the one kept before, so that a new one starts."""
+    with run_dir_errors(f"set aside {path}"):
+        if path.exists():
+            path.replace(path.with_name(f"{path.name}.before"))
+
+
+def cut(path: Path, *, above: int) -> None:
+    """Empty a log that somebody appends to once it is longer than this."""
+    with run_dir_errors(f"shorten {path}"):
+        if path.exists() and path.stat().st_size > above:
+            os.truncate(path, 0)
+
+
+def _steps(path: Path, below: Path) -> Iterator[Path]:
+    parts = path.relative_to(below).parts
+    for number in range(len(parts)):
+        yield Path(*parts[: number + 1])
