@@ -114,7 +114,10 @@ class SimulatedTimeSlicer:
     def set_interval(self, gpu: GpuUuid, interval: TimeSlice) -> None:
         error = wait_out(self._file, self._file.fault("setTimeSlice", gpu))
         if error:
-            raise AdapterError(f"the time slice of GPU {gpu} cannot be set: {error}")
+            raise AdapterError(
+                f"the time slice of GPU {gpu} cannot be set: {error}",
+                permanent=error == "NOT_SUPPORTED",
+            )
         if interval is not TimeSlice.DEFAULT:
             _write(self._folder, _name(gpu), {"gpu": gpu, "interval": interval.value})
         elif self._folder.unlink(_name(gpu)):

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import assert_never
 
-from dra_driver.errors import NotReady, Reason
+from dra_driver import log
+from dra_driver.errors import AdapterError, NotReady, Reason
 from dra_driver.model.deadline import Deadline
 from dra_driver.model.device import GpuUuid
 from dra_driver.model.record import Record
@@ -18,6 +19,8 @@ from dra_driver.model.share import GpuShare, TimeSlice
 from dra_driver.model.steps import EnsureShare, SetTimeSlice, Step, WriteCdiSpec
 from dra_driver.plan import naming
 from dra_driver.ports import Clock, Recorder, ShareSupervisor, SpecStore, TimeSlicer
+
+_log = log.get(__name__)
 
 Records = Mapping[str, Record]
 
@@ -126,11 +129,20 @@ class Executor:
             case EnsureShare(share=share):
                 self.restore_shares(share.gpu, remaining, deadline)
             case SetTimeSlice(gpu=gpu):
-                self._time_slicer.set_interval(gpu, TimeSlice.DEFAULT)
+                self._reset_time_slice(gpu)
             case WriteCdiSpec(name=name):
                 self._specs.remove(name)
             case _ as never:
                 assert_never(never)
+
+    def _reset_time_slice(self, gpu: GpuUuid) -> None:
+        try:
+            self._time_slicer.set_interval(gpu, TimeSlice.DEFAULT)
+        except AdapterError as error:
+            # A board that can never be set was not set either, and one that is gone has lost it.
+            if not error.permanent:
+                raise
+            _log.info("There is no time slice to reset", gpu=gpu, error=error)
 
     def _shares_of(self, gpu: GpuUuid, records: Records) -> tuple[GpuShare, ...]:
         shares = {

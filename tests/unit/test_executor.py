@@ -107,6 +107,18 @@ def test_undo_needs_nothing_to_have_run(ports: Ports) -> None:
     assert ports.left() == []
 
 
+def test_undo_leaves_a_time_slice_that_the_board_can_never_have_had(ports: Ports) -> None:
+    record = records.record(kind=records.SLOW)
+    undo = plan_unprepare(record, {})
+    ports.time_slicer.broken = AdapterError("busy")
+    with pytest.raises(AdapterError, match="busy"):
+        ports.executor.undo(record, undo, {}, SOON)
+    ports.time_slicer.broken = AdapterError("Not Supported", permanent=True)
+    ports.executor.undo(record, undo, {}, SOON)
+    with pytest.raises(AdapterError, match="Not Supported"):
+        ports.executor.run(record, {}, SOON)
+
+
 def test_shares_are_told_in_order_whatever_the_records_order(ports: Ports) -> None:
     ports.executor.restore_shares(uuid(0), by_uid(records.record(7), TWO, ONE), SOON)
     assert ports.share_ids() == ["00000001", "00000002", "00000007"]
