@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Condition, Event
@@ -16,7 +18,7 @@ from dra_driver import log
 from dra_driver.adapters.nvml_reader import GpuReading, NvmlReader
 from dra_driver.adapters.sysfs import Sysfs
 from dra_driver.errors import AdapterError, DriverNotLoaded
-from dra_driver.model.device import GpuFacts, Inventory, UnreadableGpu
+from dra_driver.model.device import GpuFacts, GpuUuid, Inventory, UnreadableGpu
 from dra_driver.model.health import DeviceHealth, GpuEvent, HealthStatus
 from dra_driver.plan.topology import nvlink_domains
 
@@ -104,6 +106,23 @@ class NvmlGpus:
 
     def boot_id(self) -> str:
         return self._sysfs.boot_id()
+
+    @contextmanager
+    def lend(self, gpu: GpuUuid, doing: str) -> Iterator[tuple[Any, Any]]:
+        """Give pynvml and a GPU's handle; the driver stays open for the block.
+
+        Raises:
+            AdapterError: for an error of pynvml, from the block too; `doing` says of what.
+        """
+        with self._session:
+            if not self._open:
+                self._begin_session()
+            try:
+                yield pynvml, pynvml.nvmlDeviceGetHandleByUUID(gpu)
+            except pynvml.NVMLError as error:
+                if error.value == pynvml.NVML_ERROR_UNINITIALIZED:
+                    self._end_session()
+                raise _failure(f"{doing} of GPU {gpu}", error) from error
 
     def close(self) -> None:
         """End waits and let go of the driver, for good."""
@@ -266,6 +285,7 @@ def _failure(doing: str, error: Any) -> AdapterError:
             "finish the driver's update, or reboot"
         ),
         pynvml.NVML_ERROR_UNINITIALIZED: "the driver was reloaded",
+        pynvml.NVML_ERROR_NOT_FOUND: "the driver does not know it: see nvidia-smi -L",
         pynvml.NVML_ERROR_NO_PERMISSION: "run as root with access to /dev/nvidia*",
     }
     away = (

@@ -1,9 +1,9 @@
 """A simulated node as a value, and its YAML document.
 
-driverVersion, cudaVersion, bootId, and lists of gpus, faults and events; docs of each field are the
-tables below. A field of a GPU that is left out comes from its profile; null means that the board
-does not say. `uuid: auto` gives a UUID made from the node's name and the index, so that one file
-serves many nodes.
+driverVersion, cudaVersion, bootId, and lists of gpus, faults, events and processes; docs of each
+field are the tables below. A field of a GPU that is left out comes from its profile; null means
+that the board does not say. `uuid: auto` gives a UUID made from the node's name and the index, so
+that one file serves many nodes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from uuid import NAMESPACE_DNS, uuid5
 
 from dra_driver.adapters.profiles import ALIASES, BOARDS, DEFAULT_BOARD, Board, board
-from dra_driver.adapters.simulated_faults import Fault, parse_event, parse_fault
+from dra_driver.adapters.simulated_faults import Fault, gpu_of, parse_event, parse_fault
 from dra_driver.adapters.sysfs import normal_bus_id
 from dra_driver.adapters.yaml_fields import FieldError, Fields, shown
 from dra_driver.model.device import GpuFacts, GpuUuid
@@ -22,7 +22,7 @@ from dra_driver.model.health import GpuEvent
 DEFAULT_DRIVER = "570.133.20"
 DEFAULT_CUDA = "12.8"
 
-_DOCUMENT = ("driverVersion", "cudaVersion", "bootId", "gpus", "faults", "events")
+_DOCUMENT = ("driverVersion", "cudaVersion", "bootId", "gpus", "faults", "events", "processes")
 _GPU = (
     "uuid",
     "profile",
@@ -43,13 +43,33 @@ _GPU = (
     "mps",
 )
 
+_PID_MAX = 1 << 22
+_PROCESS = ("gpu", "pid", "memory", "mps")
+
 _UUID = re.compile(r"^GPU-[0-9A-Za-z-]{1,60}$")
 _CAPABILITY = re.compile(r"^(\d{1,2})\.(\d)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedProcess:
+    """A process that computes on a simulated GPU; nothing has to run.
+
+    Attributes:
+        gpu: UUID; an index in the document, as faults have it.
+        pid: of this host; who runs is looked up like that of any process.
+        memory_bytes: `memory`, an amount such as 5Gi; None (null): the driver does not say.
+        mps: a client of the GPU's MPS server; left out: it is.
+    """
+
+    gpu: GpuUuid
+    pid: int
+    memory_bytes: int | None
+    mps: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """A simulated node. GPUs are by index; faults and events keep the document's order."""
+    """A simulated node. GPUs are by index, processes by pid; the rest as the document has it."""
 
     driver_version: str = DEFAULT_DRIVER
     cuda_version: str = DEFAULT_CUDA
@@ -57,6 +77,7 @@ class Simulation:
     gpus: tuple[GpuFacts, ...] = ()
     faults: tuple[Fault, ...] = ()
     events: tuple[GpuEvent, ...] = ()
+    processes: tuple[SimulatedProcess, ...] = ()
 
 
 def parse_simulation(data: object, *, node_name: str) -> Simulation:
@@ -81,6 +102,32 @@ def parse_simulation(data: object, *, node_name: str) -> Simulation:
         gpus=tuple(sorted(gpus, key=lambda gpu: gpu.index)),
         faults=tuple(parse_fault(item, path, gpus) for path, item in fields.items("faults")),
         events=tuple(parse_event(item, path, gpus) for path, item in fields.items("events")),
+        processes=_processes(fields, gpus),
+    )
+
+
+def _processes(fields: Fields, gpus: tuple[GpuFacts, ...]) -> tuple[SimulatedProcess, ...]:
+    found: dict[tuple[int, GpuUuid], SimulatedProcess] = {}
+    for path, item in fields.items("processes"):
+        process = _process(Fields(item, path, _PROCESS), gpus)
+        if found.setdefault((process.pid, process.gpu), process) is not process:
+            raise FieldError(f"{path}.pid: {process.pid} stands twice for GPU {process.gpu}")
+    return tuple(process for _, process in sorted(found.items()))
+
+
+def _process(fields: Fields, gpus: tuple[GpuFacts, ...]) -> SimulatedProcess:
+    for name in ("gpu", "pid", "memory"):
+        if not fields.has(name):
+            raise FieldError(f"{fields.path_of(name)} is missing")
+    gpu = gpu_of(fields, gpus)
+    if all(known.uuid != gpu for known in gpus):
+        raise fields.error("gpu", "is not among gpus")
+    pid = fields.integer("pid", 1, minimum=1)
+    if pid > _PID_MAX:
+        raise fields.error("pid", f"is more than {_PID_MAX}, the highest of Linux")
+    memory_bytes = None if fields.is_null("memory") else fields.size_bytes("memory", 0)
+    return SimulatedProcess(
+        gpu=gpu, pid=pid, memory_bytes=memory_bytes, mps=fields.flag("mps", default=True)
     )
 
 

@@ -24,7 +24,9 @@ GPU_CALLS = (
     "nvlink",
     "mig",
     "events",
+    "computeMode",
     "setComputeMode",
+    "processes",
     "setTimeSlice",
     "mps.start",
 )
@@ -95,7 +97,7 @@ def parse_fault(data: object, path: str, gpus: tuple[GpuFacts, ...]) -> Fault:
         raise fields.error("error", f"is not a known error; known: {', '.join(ERRORS)}")
     if error is None and not fields.has("delay"):
         raise FieldError(f"{fields.path_of('error')} is missing: give an error, a delay or both")
-    uuid = _gpu_of(fields, gpus) if fields.has("gpu") else None
+    uuid = gpu_of(fields, gpus) if fields.has("gpu") else None
     if uuid is not None and call in NODE_CALLS:
         raise fields.error("gpu", f"does not go with {call}, which concerns the whole node")
     if uuid is not None and all(gpu.uuid != uuid for gpu in gpus):
@@ -115,11 +117,14 @@ def parse_event(data: object, path: str, gpus: tuple[GpuFacts, ...]) -> GpuEvent
     for name in _EVENT:
         if not fields.has(name):
             raise FieldError(f"{fields.path_of(name)} is missing")
-    return GpuEvent(uuid=_gpu_of(fields, gpus), xid=fields.integer("xid", 0))
+    return GpuEvent(uuid=gpu_of(fields, gpus), xid=fields.integer("xid", 0))
 
 
-def _gpu_of(fields: Fields, gpus: tuple[GpuFacts, ...]) -> GpuUuid:
-    """A GPU by UUID, or by index: a UUID made from the node's name is not known to the writer."""
+def gpu_of(fields: Fields, gpus: tuple[GpuFacts, ...]) -> GpuUuid:
+    """The field `gpu`: by UUID, or by index where the UUID is made from the node's name.
+
+    A UUID need not be among `gpus`. Raises FieldError.
+    """
     if not isinstance(fields.value("gpu"), int):
         return GpuUuid(fields.text("gpu", ""))
     index = fields.integer("gpu", 0)

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 
 from dra_driver.model.claim import ClaimRef
 from dra_driver.model.device import GpuUuid
-from dra_driver.model.owner import ProcessOwner
 from dra_driver.model.record import Record
 from dra_driver.model.share import GpuShare, OnExceed, Sharing
 from dra_driver.model.steps import EnsureShare

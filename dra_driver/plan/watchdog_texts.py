@@ -51,8 +51,8 @@ def stranger_text(stranger: Stranger) -> str:
     match stranger.kind:
         case StrangerKind.INTRUDER:
             return (
-                f"{where} although no claim of its container holds anything of it: give it a "
-                "claim, or take its access to the GPU away"
+                f"{where} although its mounts show no claim that holds anything of it: give its "
+                "container a claim, or take its access to the GPU away"
             )
         case StrangerKind.BYPASS:
             return (

@@ -21,6 +21,17 @@ class CallFault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OnGpu:
+    """A process on a GPU; `name` of its program is not simulated."""
+
+    gpu: str
+    pid: int
+    memory_bytes: int | None
+    mps: bool = True
+    name: str = "python3"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
     driver_version: str = "570.133.20"
     cuda_version: str = "12.8"
@@ -28,6 +39,7 @@ class NodeState:
     gpus: tuple[GpuFacts, ...] = ()
     faults: tuple[CallFault, ...] = ()
     events: tuple[tuple[str, int], ...] = ()
+    processes: tuple[OnGpu, ...] = ()
 
 
 def simulation_text(state: NodeState) -> str:
@@ -40,6 +52,15 @@ def simulation_text(state: NodeState) -> str:
             "gpus": [_gpu(gpu) for gpu in state.gpus],
             "faults": [_fault(fault) for fault in state.faults],
             "events": [{"gpu": uuid, "xid": xid} for uuid, xid in state.events],
+            "processes": [
+                {
+                    "gpu": each.gpu,
+                    "pid": each.pid,
+                    "memory": each.memory_bytes,
+                    "mps": each.mps,
+                }
+                for each in state.processes
+            ],
         },
         indent=1,
     )

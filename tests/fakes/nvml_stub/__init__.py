@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from dra_driver.model.device import GpuFacts
-from tests.fakes.gpu_node import NodeState
+from tests.fakes.gpu_node import NodeState, OnGpu
 
 _SOURCE = Path(__file__).with_name("nvml_stub.c")
 _LIBRARY = "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
@@ -75,6 +75,7 @@ class StubDriver:
             if fault.error != "NO_DEVICES":
                 lines.append(f"fault {call} {which} {_CODES[fault.error]}")
         lines += [f"event {indices.get(uuid, -1)} {xid}" for uuid, xid in state.events]
+        lines += [_process_line(indices[each.gpu], each) for each in state.processes]
         script = (self.driver_root / _LIBRARY).with_name("nvml")
         script.with_suffix(".new").write_text("".join(f"{line}\n" for line in lines))
         script.with_suffix(".new").replace(script)
@@ -117,6 +118,11 @@ def _gpu_line(gpu: GpuFacts) -> str:
         # The link that is down would join all domains.
         links = f" link={_SWITCH},{_DOWN},0 link={_SWITCH},{_SWITCHES[gpu.nvlink_domain]},1"
     return "gpu " + " ".join(f"{key}={value}" for key, value in fields.items()) + links
+
+
+def _process_line(index: int, process: OnGpu) -> str:
+    memory = "none" if process.memory_bytes is None else process.memory_bytes
+    return f"process {index} {process.pid} {memory} {int(process.mps)} /usr/bin/{process.name}"
 
 
 def _cuda(version: str) -> int:

@@ -7,6 +7,7 @@
  *       cc=9.0 pci=00000000:1A:00.0 mig=0 link=2,00000000:CE:00.0,1 …        (on one line)
  *   fault <call> <index of a GPU, or *> <error code>
  *   event <index> <xid>
+ *   process <index> <pid> <bytes, or none> <1: client of MPS> <name of the program>
  * As with the real library, the GPUs are those of the last nvmlInit; faults and events are followed.
  * Struct layouts, buffer sizes and version words: nvml.h as nvidia-ml-py declares it.
  * -DOLD leaves out what drivers before 450 to 510 lack.
@@ -23,6 +24,7 @@ enum {
     UNINITIALIZED = 1,
     INVALID_ARGUMENT = 2,
     NOT_SUPPORTED = 3,
+    NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
     TIMEOUT = 10,
     ARGUMENT_VERSION_MISMATCH = 25,
@@ -61,12 +63,19 @@ struct event_data {
     unsigned gpu_instance, compute_instance;
 };
 
+struct process {
+    unsigned pid;
+    unsigned long long memory;
+    unsigned gpu_instance, compute_instance;
+};
+
+_Static_assert(sizeof(struct process) == 24, "nvmlProcessInfo_t is 24 bytes");
 _Static_assert(sizeof(struct memory_v2) == 40, "nvmlMemory_v2_t is 0x28 bytes");
 _Static_assert(sizeof(struct pci) == 68, "nvmlPciInfo_t is 68 bytes");
 _Static_assert(sizeof(struct event_data) == 32, "nvmlEventData_t is 32 bytes");
 
 static struct gpu gpus[MAX_GPUS];
-static int count, initialised, delivered, event_set;
+static int count, initialised, delivered, event_set, compute_modes[MAX_GPUS];
 
 static FILE *script(void)
 {
@@ -228,6 +237,16 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, device *into)
     return fault("handle", (int)index);
 }
 
+int nvmlDeviceGetHandleByUUID(const char *uuid, device *into)
+{
+    if (!initialised)
+        return UNINITIALIZED;
+    for (int i = 0; i < count; i++)
+        if (!strcmp(gpus[i].uuid, uuid))
+            return *into = &gpus[i], fault("handle", i);
+    return NOT_FOUND;
+}
+
 int nvmlDeviceGetUUID(device gpu, char *into, unsigned size)
 {
     int code = check("uuid", gpu);
@@ -300,6 +319,30 @@ int nvmlDeviceGetNvLinkRemotePciInfo_v2(device gpu, unsigned link, struct pci *i
     return SUCCESS;
 }
 
+int nvmlDeviceGetComputeMode(device gpu, unsigned *into)
+{
+    int code = check("computeMode", gpu);
+    return code ? code : (*into = (unsigned)compute_modes[gpu->index], SUCCESS);
+}
+
+int nvmlDeviceSetComputeMode(device gpu, unsigned mode)
+{
+    int code = check("setComputeMode", gpu);
+    return code ? code : (compute_modes[gpu->index] = (int)mode, SUCCESS);
+}
+
+int nvmlSystemGetProcessName(unsigned pid, char *into, unsigned size)
+{
+    char line[LINE], name[128], found[128] = "";
+    unsigned listed;
+    FILE *file = script();
+    while (fgets(line, sizeof line, file))
+        if (sscanf(line, "process %*d %u %*s %*d %127s", &listed, name) == 2 && listed == pid)
+            snprintf(found, sizeof found, "%s", name);
+    fclose(file);
+    return *found ? text(into, size, found) : NOT_FOUND;
+}
+
 int nvmlEventSetCreate(int **into)
 {
     int code = fault("eventSet", -1);
@@ -357,6 +400,39 @@ int nvmlEventSetWait_v2(int *set, struct event_data *into, unsigned timeout_ms)
 }
 
 #ifndef OLD
+
+static int processes(device gpu, int mps, unsigned *number, struct process *into)
+{
+    char line[LINE], bytes[32];
+    int index, client;
+    unsigned pid, room = *number, found = 0;
+    FILE *file = script();
+    while (fgets(line, sizeof line, file)) {
+        if (sscanf(line, "process %d %u %31s %d", &index, &pid, bytes, &client) != 4 ||
+            index != gpu->index || client != mps)
+            continue;
+        if (found < room)
+            into[found] = (struct process){pid, strtoull(bytes, NULL, 10), ~0u, ~0u};
+        if (found < room && !strcmp(bytes, "none"))
+            into[found].memory = ~0ull;
+        found++;
+    }
+    fclose(file);
+    *number = found;
+    return found > room ? INSUFFICIENT_SIZE : SUCCESS;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v3(device gpu, unsigned *number, struct process *into)
+{
+    int code = check("processes", gpu);
+    return code ? code : processes(gpu, 0, number, into);
+}
+
+int nvmlDeviceGetMPSComputeRunningProcesses_v3(device gpu, unsigned *number, struct process *into)
+{
+    int code = check("mpsProcesses", gpu);
+    return code ? code : processes(gpu, 1, number, into);
+}
 
 int nvmlSystemGetCudaDriverVersion_v2(int *version)
 {

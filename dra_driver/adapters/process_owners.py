@@ -1,0 +1,156 @@
+"""What a process belongs to, as the kernel tells it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from pathlib import Path
+
+from dra_driver.adapters.cgroup_names import pod_and_container
+from dra_driver.adapters.mountinfo import Mount, mounts, place_of
+from dra_driver.errors import AdapterError
+from dra_driver.model.owner import ProcessOwner
+
+_SHARES, _CLAIMS = "shares", "claims"
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+_NUMBER = re.compile(r"[0-9]{1,20}")
+_ENDED = ("Z", "X", "x")
+_TRIES = 3
+_REMEMBERED = 1024
+_START_TIME = 19
+"""Field 22 of /proc/<pid>/stat, counted from field 3: a program's name may hold anything."""
+_GONE = (
+    errno.ENOENT,
+    errno.ESRCH,
+    # Of a process that has ended and was not waited for: it has no mounts any more.
+    errno.EINVAL,
+)
+
+
+class ProcOwners:
+    """`ProcessOwners` on /proc; safe to use from several threads.
+
+    A mount is known by the file system and the folder in it, which a container cannot forge; where
+    it is mounted says nothing. A mount that a process cannot reach is not listed: one that changed
+    its root belongs to its pod alone.
+
+    Args:
+        proc: the host's /proc; pids are those that it shows.
+        run_dir: the run folder of the node, as this process sees it.
+    """
+
+    def __init__(self, *, proc: Path, run_dir: str) -> None:
+        self._proc = proc
+        self._run_dir = run_dir
+        self._known: dict[tuple[int, int], ProcessOwner] = {}
+
+    def owner(self, pid: int) -> ProcessOwner | None:
+        for _ in range(_TRIES):
+            started = self._started(pid)
+            if started is None:
+                return None
+            known = self._known.get((pid, started))
+            if known is None:
+                known = self._read(pid, started)
+            # What was read between belongs to one process only if the pid is still the same's.
+            if known is not None and self._started(pid) == started:
+                self._remember(known)
+                return known
+        return None
+
+    def _read(self, pid: int, started: int) -> ProcessOwner | None:
+        thread = self._living_thread(pid)
+        if thread is None:
+            return None
+        cgroup, mountinfo = self._text(f"{thread}/cgroup"), self._text(f"{thread}/mountinfo")
+        if cgroup is None or mountinfo is None:
+            return None
+        pod_uid, container_id = pod_and_container(cgroup)
+        shares, claims = _mounted(mountinfo, self._run_place())
+        return ProcessOwner(
+            pid=pid,
+            started=started,
+            pod_uid=pod_uid,
+            container_id=container_id,
+            shares=shares,
+            claims=claims,
+        )
+
+    def _remember(self, owner: ProcessOwner) -> None:
+        """A container's mounts stay; a process without may be one that a runtime is preparing."""
+        if not owner.shares and not owner.claims:
+            return
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        self._known[owner.pid, owner.started] = owner
+
+    def _started(self, pid: int) -> int | None:
+        fields = self._stat(str(pid))
+        return int(fields[_START_TIME]) if fields is not None else None
+
+    def _living_thread(self, pid: int) -> str | None:
+        """Folder of a thread that has mounts; None where the process has ended.
+
+        A first thread may end before the others; what it belonged to is not told of it any more.
+        """
+        fields = self._stat(str(pid))
+        if fields is None or fields[0] not in _ENDED:
+            return str(pid) if fields is not None else None
+        try:
+            threads = sorted(each.name for each in (self._proc / str(pid) / "task").iterdir())
+        except OSError:
+            return None
+        for thread in threads:
+            fields = self._stat(f"{pid}/task/{thread}")
+            if fields is not None and fields[0] not in _ENDED:
+                return f"{pid}/task/{thread}"
+        return None
+
+    def _stat(self, folder: str) -> list[str] | None:
+        """Fields of `stat` from the third, the state; None where there is no such process."""
+        text = self._text(f"{folder}/stat")
+        if text is None:
+            return None
+        fields = text.rpartition(")")[2].split()
+        if len(fields) <= _START_TIME or not _NUMBER.fullmatch(fields[_START_TIME]):
+            raise AdapterError(
+                f"{self._proc}/{folder}/stat is not as proc(5) has it: check --host-root"
+            )
+        return fields
+
+    def _run_place(self) -> Mount:
+        """The run folder's file system and its folder there; it may be mounted anew meanwhile."""
+        text = self._text("self/mountinfo")
+        place = place_of(os.path.realpath(self._run_dir), text) if text is not None else None
+        if place is None:
+            raise AdapterError(
+                f"cannot tell where {self._run_dir} is mounted from {self._proc}/self/mountinfo: "
+                "check --run-dir and --host-root"
+            )
+        return place
+
+    def _text(self, name: str) -> str | None:
+        """A file of a process; None where that has ended."""
+        path = self._proc / name
+        try:
+            return path.read_bytes().decode(errors="replace")
+        except OSError as error:
+            if error.errno in _GONE:
+                return None
+            raise AdapterError(
+                f"cannot read {path}: {error.strerror}; run as root of the host, with its pids"
+            ) from error
+
+
+def _mounted(mountinfo: str, run: Mount) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Ids of shares and of claims whose folders are mounted, each sorted."""
+    found: dict[str, set[str]] = {_SHARES: set(), _CLAIMS: set()}
+    above = f"{run.root.rstrip('/')}/"
+    for mount in mounts(mountinfo):
+        if mount.device != run.device or not mount.root.startswith(above):
+            continue
+        kind, _, identity = mount.root.removeprefix(above).partition("/")
+        if kind in found and _ID.fullmatch(identity):
+            found[kind].add(identity)
+    return tuple(sorted(found[_SHARES])), tuple(sorted(found[_CLAIMS]))
