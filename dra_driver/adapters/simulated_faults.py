@@ -29,6 +29,9 @@ GPU_CALLS = (
     "processes",
     "setTimeSlice",
     "mps.start",
+    "mps.command",
+    "mps.server",
+    "mps.status",
 )
 NODE_CALLS = ("enumerate", "driverVersion", "cudaVersion", "bootId", "wait")
 NO_DEVICES = "NO_DEVICES"
