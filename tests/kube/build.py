@@ -5,6 +5,9 @@ import subprocess
 from pathlib import Path
 
 KUBERNETES_VERSION = "1.34.4"
+MPS_VERSIONS = ("535.261.03", "550.163.01")
+"""What hack/mps-daemons knows: without and with a check of who changes limits."""
+
 _HACK = Path(__file__).parents[2] / "hack"
 
 
@@ -26,6 +29,11 @@ def kubernetes_binary(version: str = KUBERNETES_VERSION, *, whole_cluster: bool 
 def containerd_folder() -> Path:
     """Give the cached folder with containerd, its shim and ctr; minutes when it has to be built."""
     return _built("containerd-build")
+
+
+def mps_driver_root(version: str) -> Path:
+    """Give a cached folder with MPS of that version as a driver's root has it; seconds to fetch."""
+    return _built("mps-daemons", version)
 
 
 def cache_folder() -> Path:
