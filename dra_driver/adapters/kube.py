@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from dra_driver import __version__
 from dra_driver.errors import AdapterError, SettingsError
-from dra_driver.ports import ApiProbe, ClaimReader, Clock, EventSink, SliceApi
+from dra_driver.ports import ApiProbe, ClaimReader, Clock, EventSink, PodReader, SliceApi
 
 if TYPE_CHECKING:
     from dra_driver.adapters.kube_transport import Transport
@@ -39,6 +39,7 @@ class KubeApi:
         slices: this driver's ResourceSlices of this node.
         probe: questions about the server and the node.
         claims: reads claims.
+        pods: reads pods.
         events: writes Events.
     """
 
@@ -49,11 +50,13 @@ class KubeApi:
         slices: SliceApi,
         probe: ApiProbe,
         claims: ClaimReader,
+        pods: PodReader,
         events: EventSink,
     ) -> None:
         self.slices = slices
         self.probe = probe
         self.claims = claims
+        self.pods = pods
         self.events = events
         self._transport = transport
 
@@ -84,14 +87,17 @@ def connect(*, kubeconfig: Path | None, driver: str, node: str, clock: Clock) ->
 
     from dra_driver.adapters.kube_claims import KubeClaims  # noqa: PLC0415
     from dra_driver.adapters.kube_events import KubeEvents  # noqa: PLC0415
+    from dra_driver.adapters.kube_pods import KubePods  # noqa: PLC0415
     from dra_driver.adapters.kube_slices import KubeProbe, KubeSlices  # noqa: PLC0415
 
     transport = _transport(kubeconfig)
+    sleep = sleep_using_event(Event())
     return KubeApi(
         transport,
         slices=KubeSlices(transport, driver=driver, node=node),
         probe=KubeProbe(transport, node=node),
-        claims=KubeClaims(transport, clock=clock, sleep=sleep_using_event(Event())),
+        claims=KubeClaims(transport, clock=clock, sleep=sleep),
+        pods=KubePods(transport, clock=clock, sleep=sleep),
         events=KubeEvents(transport, driver=driver, node=node, clock=clock),
     )
 

@@ -1,72 +1,29 @@
-"""Reading ResourceClaims, patiently: a failed prepare costs the pod a minute or more."""
+"""Reading ResourceClaims."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
-
-from dra_driver.adapters.kube_errors import Busy
-from dra_driver.adapters.kube_transport import Transport, object_path
-from dra_driver.errors import AdapterError
+from dra_driver.adapters.kube_reader import PatientReader
+from dra_driver.adapters.kube_transport import Transport
 from dra_driver.model.deadline import Deadline
 from dra_driver.ports import Clock, Json
 
-_ROOT = "/apis/resource.k8s.io/v1/namespaces"
-_ATTEMPT_S = 5.0
-"""A request that hangs is given up after this, so that the next may reach another server."""
-_LAST_ATTEMPT_S = 0.2
-"""With less time than this left there is no use in asking again."""
-_BACKOFF = wait_random_exponential(multiplier=0.1, max=2.0)
-
 
 class KubeClaims:
-    """Implements ClaimReader.
-
-    Args:
-        transport: to the API server.
-        clock: of deadlines.
-        sleep: waits that many seconds.
-    """
+    """Implements ClaimReader; arguments as of `PatientReader`."""
 
     def __init__(
         self, transport: Transport, *, clock: Clock, sleep: Callable[[float], None]
     ) -> None:
-        self._transport = transport
-        self._clock = clock
-        self._retrying = Retrying(
-            retry=retry_if_exception(_may_succeed_later),
-            wait=_pause_s,
-            stop=self._out_of_time,
+        self._reader = PatientReader(
+            transport,
+            root="/apis/resource.k8s.io/v1/namespaces",
+            kind="ResourceClaim",
+            resource="resourceclaims",
+            clock=clock,
             sleep=sleep,
-            reraise=True,
         )
 
     def get_claim(self, namespace: str, name: str, deadline: Deadline) -> Json:
-        return self._retrying(self._attempt, namespace, name, deadline)
-
-    def _attempt(self, namespace: str, name: str, deadline: Deadline) -> Json:
-        left_s = deadline.remaining_s(self._clock.monotonic_s())
-        return self._transport.call(
-            "GET",
-            object_path(_ROOT, namespace, "resourceclaims", name),
-            what=f"get ResourceClaim {namespace}/{name}",
-            name=name,
-            kind="ResourceClaim",
-            timeout_s=max(_LAST_ATTEMPT_S, min(left_s, _ATTEMPT_S)),
-        )
-
-    def _out_of_time(self, state: RetryCallState) -> bool:
-        deadline: Deadline = state.args[2]
-        left_s = deadline.remaining_s(self._clock.monotonic_s())
-        return left_s < state.upcoming_sleep + _LAST_ATTEMPT_S
-
-
-def _may_succeed_later(error: BaseException) -> bool:
-    return isinstance(error, AdapterError) and not error.permanent
-
-
-def _pause_s(state: RetryCallState) -> float:
-    error = state.outcome.exception() if state.outcome is not None else None
-    least_s = error.retry_after_s if isinstance(error, Busy) else 0.0
-    return max(least_s, _BACKOFF(state))
+        return self._reader.get(namespace, name, deadline)

@@ -62,7 +62,7 @@ class RecordFiles:
         self._count: _Count = (0, "")
         self._view: _Count | None = None
         self._records: dict[str, Record] = {}
-        self._by_gpu: dict[GpuUuid, dict[str, Record]] = {}
+        self._by_key: dict[str, dict[str, Record]] = {}
         self._newer: dict[str, NewerRecord] = {}
         self._identities: dict[str, _Identity] = {}
 
@@ -101,8 +101,9 @@ class RecordFiles:
     def records(self) -> Mapping[str, Record]:
         return dict(self._records)
 
-    def on(self, gpus: Iterable[GpuUuid]) -> Mapping[str, Record]:
-        return {uid: each for gpu in gpus for uid, each in self._by_gpu.get(gpu, {}).items()}
+    def on(self, gpus: Iterable[GpuUuid] = (), *, pods: Iterable[str] = ()) -> Mapping[str, Record]:
+        keys = (*gpus, *pods)
+        return {uid: each for key in keys for uid, each in self._by_key.get(key, {}).items()}
 
     def newer(self) -> Mapping[str, NewerRecord]:
         return dict(self._newer)
@@ -161,15 +162,17 @@ class RecordFiles:
         uid = record.claim.uid
         self._identities[uid] = identity
         self._records[uid] = record
-        for gpu in record.gpus:
-            self._by_gpu.setdefault(gpu, {})[uid] = record
+        for key in _keys(record):
+            self._by_key.setdefault(key, {})[uid] = record
 
     def _forget(self, uid: str) -> None:
         self._identities.pop(uid, None)
         self._newer.pop(uid, None)
         record = self._records.pop(uid, None)
-        for gpu in record.gpus if record is not None else ():
-            self._by_gpu[gpu].pop(uid, None)
+        for key in _keys(record) if record is not None else ():
+            self._by_key[key].pop(uid, None)
+            if not self._by_key[key]:
+                del self._by_key[key]
 
     def _read(self, uid: str, descriptor: int) -> None:
         name = f"{uid}{_ENDING}"
@@ -262,8 +265,8 @@ class _Transaction:
     def records(self) -> Mapping[str, Record]:
         return self._files.records()
 
-    def on(self, gpus: Iterable[GpuUuid]) -> Mapping[str, Record]:
-        return self._files.on(gpus)
+    def on(self, gpus: Iterable[GpuUuid] = (), *, pods: Iterable[str] = ()) -> Mapping[str, Record]:
+        return self._files.on(gpus, pods=pods)
 
     def newer(self) -> Mapping[str, NewerRecord]:
         return self._files.newer()
@@ -280,6 +283,10 @@ class _Transaction:
 
 def _file_of(record: Record) -> tuple[str, bytes]:
     return f"{record.claim.uid}{_ENDING}", codec.encode(record).encode()
+
+
+def _keys(record: Record) -> tuple[str, ...]:
+    return (*record.gpus, *(pod.uid for pod in record.pods))
 
 
 def _parsed(text: bytes) -> _Count:

@@ -21,6 +21,14 @@ class ClaimRef:
         return f"{self.namespace}/{self.name}"
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class PodRef:
+    """A pod that uses a claim; of the claim's namespace."""
+
+    name: str
+    uid: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationResult:
     """One device that the scheduler gave to a claim.
@@ -80,8 +88,10 @@ class Claim:
     Attributes:
         results: of this driver only, in the order of the allocation.
         configs: of this driver only: class before claim, each in declared order; later wins.
+        consumers: pods that it is reserved for, sorted.
     """
 
     ref: ClaimRef
     results: tuple[AllocationResult, ...]
     configs: tuple[ConfigEntry, ...]
+    consumers: tuple[PodRef, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dra_driver.model.claim import ClaimRef
+from dra_driver.model.claim import ClaimRef, PodRef
 from dra_driver.model.device import GpuUuid
 from dra_driver.model.steps import Step
 
@@ -74,6 +74,8 @@ class Record:
         uses: one for each of `devices`, in the same order, which is the allocation's.
         steps: in the order in which they run.
         devices: the answer, byte-equal at every repeat; final already when reserved.
+        pods: that the claim was reserved for when it was planned, sorted; only with shares under
+            MPS, of which a container can use one.
     """
 
     claim: ClaimRef
@@ -82,6 +84,7 @@ class Record:
     uses: tuple[GpuUse, ...]
     steps: tuple[Step, ...]
     devices: tuple[PreparedDevice, ...]
+    pods: tuple[PodRef, ...] = ()
 
     @property
     def gpus(self) -> tuple[GpuUuid, ...]:

@@ -12,7 +12,14 @@ from decimal import Decimal
 from typing import Any
 
 from dra_driver.errors import ClaimRejected, NotReady, Reason
-from dra_driver.model.claim import AllocationResult, Claim, ClaimRef, ConfigEntry, ConfigSource
+from dra_driver.model.claim import (
+    AllocationResult,
+    Claim,
+    ClaimRef,
+    ConfigEntry,
+    ConfigSource,
+    PodRef,
+)
 from dra_driver.model.quantity import parse_quantity
 from dra_driver.model.record import Record
 
@@ -75,6 +82,7 @@ class _Parser:
             ref=self._ref,
             results=tuple(self._results(devices.get("results"), asked)),
             configs=tuple(self._configs(devices.get("config"))),
+            consumers=_consumers(obj),
         )
 
     def _check_identity(self, obj: Mapping[str, Any]) -> None:
@@ -238,6 +246,20 @@ class _Parser:
             Reason.INVALID_CONFIG,
             f"claim {self._ref}: {path}: {_shown(value)} is not supported: write {supported}",
         )
+
+
+def _consumers(obj: Mapping[str, Any]) -> tuple[PodRef, ...]:
+    # Not a driver's to judge: whatever is no pod is left out.
+    reserved = obj["status"].get("reservedFor")
+    pods = {
+        PodRef(each["name"], each["uid"])
+        for each in (reserved if isinstance(reserved, list) else ())
+        if isinstance(each, Mapping)
+        and each.get("resource") == "pods"
+        and not each.get("apiGroup")
+        and all(isinstance(each.get(field), str) for field in ("name", "uid"))
+    }
+    return tuple(sorted(pods))
 
 
 def _shown(value: object) -> str:

@@ -83,8 +83,11 @@ class JournalView(Protocol):
         """All readable records by claim UID."""
         ...
 
-    def on(self, gpus: Iterable[GpuUuid]) -> Mapping[str, Record]:
-        """Those of `records` that use one of these GPUs; its cost is that of what it gives."""
+    def on(self, gpus: Iterable[GpuUuid] = (), *, pods: Iterable[str] = ()) -> Mapping[str, Record]:
+        """Those of `records` that use one of these GPUs or name one of these pods' UIDs.
+
+        Its cost is that of what it gives.
+        """
         ...
 
     def newer(self) -> Mapping[str, NewerRecord]:

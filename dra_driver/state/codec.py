@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar, assert_never
 
-from dra_driver.model.claim import ClaimRef
+from dra_driver.model.claim import ClaimRef, PodRef
 from dra_driver.model.device import GpuUuid
 from dra_driver.model.record import GpuUse, PreparedDevice, Record, RecordState, Use
 from dra_driver.model.share import Expose, GpuShare, OnExceed, Qos, Sharing, TimeSlice
@@ -61,6 +61,8 @@ def encode(record: Record) -> str:
         "steps": [_step_json(step) for step in record.steps],
         "devices": [_device_json(device) for device in record.devices],
     }
+    if record.pods:
+        body["pods"] = [{"name": pod.name, "uid": pod.uid} for pod in record.pods]
     return json.dumps(body, sort_keys=True, separators=(",", ":")) + "\n"
 
 
@@ -145,6 +147,7 @@ def _record(body: Mapping[str, Any]) -> Record:
         uses=_each(body["uses"], _use),
         steps=_each(body["steps"], _step),
         devices=_each(body["devices"], _device),
+        pods=_each(body.get("pods", []), _pod),
     )
 
 
@@ -205,6 +208,10 @@ def _device(body: Mapping[str, Any]) -> PreparedDevice:
         cdi_ids=_texts(body["cdiIds"]),
         share_id=_text_or_none(body.get("shareId")),
     )
+
+
+def _pod(body: Mapping[str, Any]) -> PodRef:
+    return PodRef(_text(body["name"]), _text(body["uid"]))
 
 
 def _each(value: Any, read: Callable[[Mapping[str, Any]], T]) -> tuple[T, ...]:

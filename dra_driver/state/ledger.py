@@ -73,6 +73,21 @@ class Ledger:
         with self._journal.view() as journal:
             return self._beside(record, journal)
 
+    def of_pods(self, record: Record) -> Mapping[str, Record]:
+        """Give other records of this boot that share a pod with `record`, by claim UID.
+
+        Those of newer releases are not judged.
+        """
+        if not record.pods:
+            return {}
+        with self._journal.view() as journal:
+            records = journal.on(pods=[pod.uid for pod in record.pods])
+        return {
+            uid: other
+            for uid, other in records.items()
+            if uid != record.claim.uid and self.holds(other)
+        }
+
     def untouchable(self) -> frozenset[str]:
         """UIDs of claims whose records newer releases wrote."""
         with self._journal.view() as journal:

@@ -29,7 +29,17 @@ from dra_driver.model.record import PreparedDevice, Record, RecordState
 from dra_driver.plan.claims import is_allocated_otherwise
 from dra_driver.plan.overlap import Conflict
 from dra_driver.plan.prepare import plan_unprepare
-from dra_driver.ports import ClaimReader, Clock, EventSink, Journal, Json, Locks, Recorder
+from dra_driver.ports import (
+    ClaimReader,
+    Clock,
+    EventSink,
+    Journal,
+    Json,
+    Locks,
+    PodReader,
+    Recorder,
+)
+from dra_driver.state.containers import ContainerCheck
 from dra_driver.state.executor import Executor
 from dra_driver.state.ledger import Ledger, Reserved, is_journalled
 from dra_driver.state.recovery import Recovery
@@ -61,6 +71,7 @@ class NodeState:
         *,
         driver: str,
         claims: ClaimReader,
+        pods: PodReader,
         journal: Journal,
         locks: Locks,
         executor: Executor,
@@ -75,6 +86,7 @@ class NodeState:
         self._ledger = Ledger(journal, boot_id)
         self._locks = locks
         self._executor = executor
+        self._containers = ContainerCheck(pods, clock)
         self._plan = plan
         self._recovery = Recovery(
             ledger=self._ledger, locks=locks, executor=executor, clock=clock, recorder=recorder
@@ -209,6 +221,8 @@ class NodeState:
         self, record: Record, others: Mapping[str, Record], deadline: Deadline
     ) -> tuple[PreparedDevice, ...]:
         try:
+            if record.state is RecordState.RESERVED:
+                self._containers.check(record, self._ledger.of_pods(record), deadline)
             self._executor.run(record, others, deadline)
             if record.state is RecordState.RESERVED:
                 self._ledger.commit(record)

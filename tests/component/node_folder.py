@@ -21,7 +21,7 @@ from dra_driver.state.executor import Executor
 from dra_driver.state.node_state import NodeState
 from tests import records
 from tests.builders import BOOT, DRIVER
-from tests.fakes.claims import FakeClaims, FakeEvents
+from tests.fakes.claims import FakeClaims, FakeEvents, FakePods
 from tests.fakes.recorder import FakeRecorder
 
 CLOCK = SystemClock()
@@ -74,6 +74,7 @@ class NodeFolder:
         self.state = NodeState(
             driver=DRIVER,
             claims=claims,
+            pods=FakePods(),
             journal=RecordFiles(root / "state", clock=CLOCK, recorder=recorder),
             locks=FileLocks(root / "state", clock=CLOCK),
             executor=Executor(

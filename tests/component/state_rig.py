@@ -16,7 +16,7 @@ from dra_driver.state.executor import Executor
 from dra_driver.state.node_state import NodeState
 from tests import records
 from tests.builders import BOOT, DRIVER, ref
-from tests.fakes.claims import FakeClaims, FakeEvents
+from tests.fakes.claims import FakeClaims, FakeEvents, FakePods
 from tests.fakes.journal import FakeJournal
 from tests.fakes.locks import FakeLocks
 from tests.fakes.recorder import FakeRecorder
@@ -30,6 +30,7 @@ class Rig:
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
         self.claims = FakeClaims()
+        self.pods = FakePods()
         self.events = FakeEvents()
         self.journal = FakeJournal()
         self.locks = FakeLocks(clock=self.clock)
@@ -46,6 +47,7 @@ class Rig:
         self.state = NodeState(
             driver=DRIVER,
             claims=self.claims,
+            pods=self.pods,
             journal=self.journal,
             locks=self.locks,
             executor=Executor(

@@ -235,3 +235,11 @@ def test_many_threads_read_at_once_when_pods_start_together(
     for reader in readers:
         reader.join()
     assert time.monotonic() - started < 3.0
+
+
+def test_pod_is_read_by_name(server: SimApiServer, api: KubeApi) -> None:
+    body = {"metadata": {"name": "web-0"}, "spec": {"containers": [{"name": "main"}]}}
+    server.create("pods", body, namespace="team-a")
+    assert api.pods.get_pod("team-a", "web-0", deadline(10.0))["spec"] == body["spec"]
+    with pytest.raises(NotFound, match="get Pod team-a/web-1"):
+        api.pods.get_pod("team-a", "web-1", deadline(10.0))

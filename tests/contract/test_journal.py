@@ -12,6 +12,7 @@ import pytest
 from dra_driver.adapters.clock import SystemClock
 from dra_driver.adapters.record_file import RecordFiles
 from dra_driver.errors import AdapterError
+from dra_driver.model.claim import PodRef
 from dra_driver.model.record import Record, RecordState
 from dra_driver.ports import Journal
 from dra_driver.state import codec
@@ -61,6 +62,21 @@ def setup(request: pytest.FixtureRequest, tmp_path: Path) -> Setup:
 def newer(number: int) -> bytes:
     body = json.loads(codec.encode(record(number)))
     return json.dumps(body | {"version": "gpuslice.io/record/v99"}).encode()
+
+
+def test_on_gives_the_records_of_gpus_and_of_pods(setup: Setup) -> None:
+    pods = tuple(PodRef(f"web-{number}", f"pod-{number}") for number in (0, 1))
+    one = replace(record(1), pods=pods)
+    two = replace(record(2, on=1), pods=pods[1:])
+    setup.put(one, two, record(3, on=1))
+    with setup.journal.view() as journal:
+        assert set(journal.on(pods=["pod-1", "pod-2"])) == {claim_uid(1), claim_uid(2)}
+        assert set(journal.on([uuid(1)], pods=["pod-0"])) == {claim_uid(n) for n in (1, 2, 3)}
+    setup.put(replace(one, pods=()))
+    with setup.journal.transaction() as transaction:
+        assert set(transaction.on(pods=["pod-0", "pod-1"])) == {claim_uid(2)}
+        transaction.delete(claim_uid(2))
+        assert not transaction.on(pods=["pod-0", "pod-1"])
 
 
 def test_journal_is_empty_when_new(setup: Setup) -> None:

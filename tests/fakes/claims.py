@@ -1,4 +1,4 @@
-"""Fakes of the API server's part in prepare: claims to read, and Events."""
+"""Fakes of the API server's part in prepare: claims and pods to read, and Events."""
 
 from __future__ import annotations
 
@@ -30,6 +30,28 @@ class FakeClaims:
         body = self._claims.get((namespace, name))
         if body is None:
             raise NotFound(f"there is no claim {namespace}/{name}")
+        return body
+
+
+class FakePods:
+    """Pods by namespace and name; `down`: an error that every read raises while it is set."""
+
+    def __init__(self) -> None:
+        self._pods: dict[tuple[str, str], Json] = {}
+        self.reads: list[str] = []
+        self.down: AdapterError | None = None
+
+    def add(self, body: Json) -> None:
+        metadata = body["metadata"]
+        self._pods[metadata["namespace"], metadata["name"]] = body
+
+    def get_pod(self, namespace: str, name: str, deadline: Deadline) -> Json:
+        self.reads.append(name)
+        if self.down is not None:
+            raise self.down
+        body = self._pods.get((namespace, name))
+        if body is None:
+            raise NotFound(f"there is no pod {namespace}/{name}")
         return body
 
 

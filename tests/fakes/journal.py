@@ -40,9 +40,13 @@ class FakeTransaction:
         decoded = {uid: codec.decode(content) for uid, content in self._journal.entries.items()}
         return {uid: each for uid, each in decoded.items() if isinstance(each, Record)}
 
-    def on(self, gpus: Iterable[GpuUuid]) -> Mapping[str, Record]:
-        wanted = set(gpus)
-        return {uid: each for uid, each in self.records().items() if wanted & set(each.gpus)}
+    def on(self, gpus: Iterable[GpuUuid] = (), *, pods: Iterable[str] = ()) -> Mapping[str, Record]:
+        wanted = {*gpus, *pods}
+        return {
+            uid: each
+            for uid, each in self.records().items()
+            if wanted & {*each.gpus, *(pod.uid for pod in each.pods)}
+        }
 
     def newer(self) -> Mapping[str, NewerRecord]:
         decoded = {uid: codec.decode(content) for uid, content in self._journal.entries.items()}

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dra_driver.model.claim import ClaimRef
+from dra_driver.model.claim import ClaimRef, PodRef
 from dra_driver.model.device import GpuUuid
 from dra_driver.model.record import GpuUse, PreparedDevice, Record, RecordState, Use
 from dra_driver.model.share import GpuShare, OnExceed, Qos, Sharing, TimeSlice
@@ -100,6 +100,7 @@ records = st.builds(
     claim=st.builds(ClaimRef, text, text, text), state=st.sampled_from(RecordState), boot_id=text,
     uses=st.lists(uses, max_size=3).map(tuple), steps=st.lists(steps, max_size=3).map(tuple),
     devices=st.lists(devices, max_size=3).map(tuple),
+    pods=st.lists(st.builds(PodRef, text, text), max_size=2).map(tuple),
 )  # fmt: skip
 
 
