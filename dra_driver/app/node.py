@@ -116,6 +116,7 @@ class NodeBuilder:
         return NodeState(
             driver=settings.driver_name,
             claims=api.claims,
+            pods=api.pods,
             journal=RecordFiles(settings.state_dir, clock=self.clock, recorder=self.recorder),
             locks=FileLocks(settings.state_dir / "locks", clock=self.clock),
             executor=self._executor(boot_id),
