@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import assert_never
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,8 +13,6 @@ from dra_driver.model.mps import (
     DaemonProcess,
     DesiredShares,
     MpsLimits,
-    MpsServer,
-    Proof,
     ServerStatus,
 )
 from dra_driver.model.share import Expose, GpuShare, Sharing
@@ -33,7 +30,6 @@ from dra_driver.plan.mps_steps import (
     ExposeShare,
     Forget,
     HideShare,
-    MpsStep,
     Prove,
     QuitDaemon,
     RestoreMode,
@@ -44,133 +40,11 @@ from dra_driver.plan.mps_steps import (
     StopServer,
     TakeGpu,
 )
-from tests.builders import uuid
-
-GPU = uuid(0)
-RULES = mps_rules("570.1", single_uid=None, expose_folder=False)
-
-
-def _share(name: str, percent: int, memory_mib: int, expose: Expose = Expose.CONTROL) -> GpuShare:
-    return GpuShare(
-        id=name,
-        gpu=GPU,
-        sharing=Sharing.MPS,
-        compute_percent=percent,
-        memory_mib=memory_mib,
-        expose=expose,
-    )
-
-
-@dataclass
-class World:
-    """One GPU and what is kept about it; every step checks the laws of order."""
-
-    before: ComputeMode
-    desired: DesiredShares = field(default_factory=lambda: DesiredShares(gpu=GPU))
-    mode: ComputeMode = ComputeMode.DEFAULT
-    daemon: DaemonProcess | None = None
-    server: MpsServer | None = None
-    limits: MpsLimits = field(default_factory=MpsLimits)
-    needs: dict[str, GpuShare] = field(default_factory=dict)  # of all shares with a folder
-    leads: dict[str, DaemonProcess] = field(default_factory=dict)
-    renew: bool = False
-    daemons: int = 0
-
-    def __post_init__(self) -> None:
-        self.mode = self.before
-
-    def plan(self, *, forgot: bool = False) -> tuple[MpsStep, ...]:
-        wanted = {share.id for share in self.desired.shares}
-        observed = MpsObserved(
-            mode=self.mode,
-            daemon=self.daemon,
-            server=self.server,
-            renew=self.renew,
-            limits=None if forgot or self.daemon is None else self.limits,
-            exposed=frozenset(s for s, to in self.leads.items() if to == self.daemon),
-            stale=frozenset(self.leads) - wanted,
-        )
-        return next_steps(MpsWanted(desired=self.desired, rules=RULES), observed)
-
-    def run(self, step: MpsStep) -> None:  # noqa: C901, PLR0912 - a flat table
-        match step:
-            case TakeGpu():
-                self.desired = replace(self.desired, mode_before=self.mode)
-            case StartDaemon():
-                assert self.daemon is None
-                assert self.desired.mode_before is not None
-                self.daemons += 1
-                self.daemon, self.server = DaemonProcess(pid=self.daemons, started=1), None
-                self.limits = MpsLimits()
-            case SetLimits(limits=limits):
-                assert self.daemon is not None
-                self.limits = limits
-            case SetExclusive():
-                assert self.desired.mode_before is not None
-                self.mode = ComputeMode.EXCLUSIVE_PROCESS
-            case StartServer():
-                assert self.mode is ComputeMode.EXCLUSIVE_PROCESS
-                assert self.daemon is not None
-                assert self.server is None
-                self.server = MpsServer(pid=1, status=ServerStatus.INITIALIZING)
-            case AwaitServer():
-                assert self.server is not None
-                self.server = replace(self.server, status=ServerStatus.ACTIVE)
-            case StopServer():
-                assert self.server is not None
-                self.server, self.renew = None, False
-            case Prove():
-                self.desired = replace(self.desired, proof=Proof(control_only=True))
-            case ExposeShare(share=share):
-                assert self.server is not None
-                assert self.server.status is ServerStatus.ACTIVE
-                assert self.daemon is not None
-                self.leads[share] = self.daemon
-                self.needs[share] = next(s for s in self.desired.shares if s.id == share)
-            case HideShare(share=share):
-                self.leads.pop(share, None)
-            case QuitDaemon():
-                self.end_daemon()
-            case RestoreMode(mode=mode):
-                assert self.daemon is None
-                assert mode is self.before
-                self.mode = mode
-            case Forget():
-                assert self.mode is self.before
-                assert self.daemon is None
-                self.desired = replace(self.desired, mode_before=None)
-            case _:
-                assert_never(step)
-        self.check()
-
-    def end_daemon(self) -> None:
-        self.daemon, self.server, self.renew = None, None, False
-
-    def check(self) -> None:
-        """All that tenants can reach is bounded by what each of them may have."""
-        for share, to in self.leads.items():
-            if to == self.daemon:
-                assert self.limits.compute_percent >= self.needs[share].compute_percent
-                assert self.limits.memory_mib is not None
-                assert self.limits.memory_mib >= self.needs[share].memory_mib
-
-    def converged(self) -> None:
-        if not self.desired.shares:
-            assert (self.daemon, self.server, self.mode) == (None, None, self.before)
-            assert self.leads == {}
-            assert self.desired.mode_before is None
-            return
-        assert self.server is not None
-        assert self.server.status is ServerStatus.ACTIVE
-        assert self.mode is ComputeMode.EXCLUSIVE_PROCESS
-        assert self.limits == ceilings(self.desired.shares)
-        control = {s.id for s in self.desired.shares if s.expose is Expose.CONTROL}
-        assert self.leads == dict.fromkeys(control, self.daemon)
-
+from tests.unit.mps_world import GPU, RULES, World, mps_share
 
 # An id stands for one share of one size: shares never change while they are there.
 _SHARES = tuple(
-    _share(f"s{n}", percent, memory, expose)
+    mps_share(f"s{n}", percent, memory, expose)
     for n, (percent, memory, expose) in enumerate(
         (
             (10, 40000, Expose.CONTROL),
@@ -221,7 +95,7 @@ def _happens(world: World, mishap: str) -> None:
 
 def test_next_steps_take_a_gpu_in_the_order_that_lets_nobody_in_between() -> None:
     world = World(ComputeMode.DEFAULT)
-    world.desired = replace(world.desired, shares=(_share("a", 25, 6144),))
+    world.desired = replace(world.desired, shares=(mps_share("a", 25, 6144),))
     assert world.plan() == (
         TakeGpu(),
         StartDaemon(multi_user=True),
@@ -236,7 +110,7 @@ def test_next_steps_take_a_gpu_in_the_order_that_lets_nobody_in_between() -> Non
 
 def test_next_steps_give_a_gpu_back_by_quitting_first() -> None:
     world = World(ComputeMode.DEFAULT)
-    world.desired = replace(world.desired, shares=(_share("a", 25, 6144),))
+    world.desired = replace(world.desired, shares=(mps_share("a", 25, 6144),))
     for step in world.plan():
         world.run(step)
     world.desired = replace(world.desired, shares=())
@@ -254,7 +128,7 @@ def test_next_steps_are_none_for_a_gpu_that_nobody_wants() -> None:
 
 def test_next_steps_wait_when_a_server_at_fault_has_clients() -> None:
     world = World(ComputeMode.DEFAULT)
-    world.desired = replace(world.desired, shares=(_share("a", 25, 6144),))
+    world.desired = replace(world.desired, shares=(mps_share("a", 25, 6144),))
     for step in world.plan():
         world.run(step)
     assert world.server is not None
@@ -273,16 +147,16 @@ def test_next_steps_restore_the_mode_when_the_record_of_our_daemon_is_lost() -> 
 
 
 def test_ceilings_are_the_largest_of_each_dimension() -> None:
-    shares = (_share("a", 25, 6144), _share("b", 100, 1024))
+    shares = (mps_share("a", 25, 6144), mps_share("b", 100, 1024))
     assert ceilings(shares) == MpsLimits(compute_percent=100, memory_mib=6144)
     assert ceilings(()) == MpsLimits()
 
 
 def test_mps_shares_leave_out_what_time_slicing_enforces() -> None:
-    sliced = replace(_share("b", 10, 10), sharing=Sharing.TIME_SLICING)
-    assert mps_shares((_share("c", 1, 1), sliced, _share("a", 1, 1))) == (
-        _share("a", 1, 1),
-        _share("c", 1, 1),
+    sliced = replace(mps_share("b", 10, 10), sharing=Sharing.TIME_SLICING)
+    assert mps_shares((mps_share("c", 1, 1), sliced, mps_share("a", 1, 1))) == (
+        mps_share("a", 1, 1),
+        mps_share("c", 1, 1),
     )
 
 
