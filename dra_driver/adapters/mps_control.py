@@ -15,7 +15,7 @@ from threading import Event
 from time import monotonic
 
 from dra_driver.adapters.driver_programs import DriverPrograms
-from dra_driver.adapters.mps_replies import memory_of, percent_of, reply_lines
+from dra_driver.adapters.mps_replies import check_limits, memory_of, percent_of, reply_lines
 from dra_driver.adapters.process import run_program
 from dra_driver.errors import AdapterError, MpsGone, MpsHung, MpsUnverified
 from dra_driver.model.device import GpuUuid
@@ -24,7 +24,6 @@ from dra_driver.plan.mps_paths import pipe_folder
 
 _TIMEOUT_S = 5.0
 _GONE_POLL_S = 0.02
-_MOST_PERCENT = 100
 
 
 class ControlProgram:
@@ -89,7 +88,7 @@ class ProgramControl:
         return MpsLimits(compute_percent=int(percent), memory_mib=memory)
 
     def set_limits(self, gpu: GpuUuid, limits: MpsLimits, server: int | None) -> None:
-        _check(limits)
+        check_limits(limits)
         self._set(gpu, limits, "default_", "")
         if server is not None:
             self._set(gpu, limits, "", f" {int(server)}")
@@ -124,18 +123,6 @@ class ProgramControl:
         lines = self._program.ask(gpu, commands)
         # The set of a percentage answers with what holds then, the set of memory with nothing.
         _verify(limits, lines[1:2], lines[2:], f"{'server' + server if server else 'GPU ' + gpu}")
-
-
-def _check(limits: MpsLimits) -> None:
-    """Refuse what the daemon would take for something else."""
-    if not 1 <= limits.compute_percent <= _MOST_PERCENT:
-        raise AdapterError(
-            f"{limits.compute_percent} is no percentage of compute: give 1 to 100", permanent=True
-        )
-    if limits.memory_mib is not None and limits.memory_mib < 1:
-        raise AdapterError(
-            f"{limits.memory_mib} MiB is no memory limit: give 1 or more", permanent=True
-        )
 
 
 def _verify(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from signal import SIGKILL, pidfd_send_signal
 from threading import Event, Lock
@@ -35,6 +35,7 @@ _MULTI_USER = ("-multiuser-server", "-M")
 _START_S = 20.0
 _POLL_S = 0.05
 _KILL_S = 5.0
+_REAP_S = 1.0
 _LOG_NAME = "control.log"
 _LOG_BYTES = 4 * 1024 * 1024
 _TAIL_BYTES = 2000
@@ -127,8 +128,7 @@ class ProgramDaemons:
 
     def kill(self, gpu: GpuUuid) -> None:
         # The daemon first: it is the oldest, and would start a server anew.
-        left = [each.process for each in self._own(gpu) if self._killed(each.process)]
-        self._await_ends(gpu, left)
+        self._end(gpu, [each.process for each in self._own(gpu)])
         with self._lock:
             self._known.pop(gpu, None)
         folder = Path(pipe_folder(str(self._run_dir), gpu))
@@ -227,35 +227,23 @@ class ProgramDaemons:
         # A UUID may be cut to what is unique; an index depends on an order that is not known here.
         return any(name.isdecimal() or gpu.startswith(name) for name in names)
 
-    def _killed(self, process: DaemonProcess) -> bool:
-        """Kill exactly this process; False: it has ended."""
-        descriptor = self._opened(process)
-        if descriptor is None:
-            return False
-        try:
-            with suppress(ProcessLookupError):
-                pidfd_send_signal(descriptor, SIGKILL)
-        except PermissionError as error:
-            raise AdapterError(f"cannot end MPS process {process.pid}: {error}") from error
-        finally:
-            os.close(descriptor)
-        return True
-
-    def _await_ends(self, gpu: GpuUuid, processes: list[DaemonProcess]) -> None:
+    def _end(self, gpu: GpuUuid, processes: Iterable[DaemonProcess]) -> None:
+        """Kill exactly these, and wait until all of their threads are gone."""
         end_s = monotonic() + _KILL_S
-        for process in processes:
-            descriptor = self._opened(process)
-            if descriptor is None:
-                continue
-            try:
-                ended = _readable({descriptor: gpu}, max(0.0, end_s - monotonic()))
-            finally:
-                os.close(descriptor)
-            if not ended:
-                raise AdapterError(
-                    f"MPS process {process.pid} of GPU {gpu} was killed, but does not end: the GPU"
-                    " driver may hold it; look into the kernel's log"
-                )
+        with ExitStack() as descriptors:
+            killed = []
+            for process in processes:
+                descriptor = self._opened(process)
+                if descriptor is not None:
+                    descriptors.callback(os.close, descriptor)
+                    _kill(descriptor, process)
+                    killed.append((descriptor, process))
+            for descriptor, process in killed:
+                if not _readable([descriptor], max(0.0, end_s - monotonic())):
+                    raise AdapterError(
+                        f"MPS process {process.pid} of GPU {gpu} was killed, but does not end: the"
+                        " GPU driver may hold it; look into the kernel's log"
+                    )
         self._reap()
 
     def _opened(self, process: DaemonProcess) -> int | None:
@@ -273,11 +261,23 @@ class ProgramDaemons:
         """Take the exit statuses of children, which stay in the table of processes until then."""
         with self._lock:
             for pid, child in list(self._children.items()):
+                if self._processes.started(pid) is None:
+                    # Its first thread has ended, the others are about to.
+                    with suppress(AdapterError):
+                        child.wait(_REAP_S)
                 if child.status() is not None:
                     del self._children[pid]
 
 
-def _readable(descriptors: Mapping[int, GpuUuid], timeout_s: float) -> list[int]:
+def _kill(descriptor: int, process: DaemonProcess) -> None:
+    try:
+        with suppress(ProcessLookupError):
+            pidfd_send_signal(descriptor, SIGKILL)
+    except PermissionError as error:
+        raise AdapterError(f"cannot end MPS process {process.pid}: {error.strerror}") from error
+
+
+def _readable(descriptors: Iterable[int], timeout_s: float) -> list[int]:
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)

@@ -16,7 +16,7 @@ from dra_driver.errors import (
     MpsServerNotFound,
     MpsUnverified,
 )
-from dra_driver.model.mps import ServerStatus
+from dra_driver.model.mps import MpsLimits, ServerStatus
 
 _MEMORY = re.compile(r"^(\d+)([MG])$")
 _PERCENT = re.compile(r"^\d+(\.\d+)?$")
@@ -26,6 +26,7 @@ _UNKNOWN = "Unknown command"
 _GONE = "Cannot find MPS control daemon process"
 _MIB_PER_GIB = 1024
 _LONGEST = 300
+_MOST_PERCENT = 100
 
 
 class MpsUnknownCommand(AdapterError):  # noqa: N818
@@ -77,6 +78,18 @@ def reply_lines(*, status: int, output: str, errors: str, daemon: str) -> tuple[
         if _NO_SERVER.match(line):
             raise MpsServerNotFound(f"the MPS control daemon of {daemon} says: {line}")
     return lines
+
+
+def check_limits(limits: MpsLimits) -> None:
+    """Refuse what the daemon would take for something else."""
+    if not 1 <= limits.compute_percent <= _MOST_PERCENT:
+        raise AdapterError(
+            f"{limits.compute_percent} is no percentage of compute: give 1 to 100", permanent=True
+        )
+    if limits.memory_mib is not None and limits.memory_mib < 1:
+        raise AdapterError(
+            f"{limits.memory_mib} MiB is no memory limit: give 1 or more", permanent=True
+        )
 
 
 def percent_of(line: str) -> float:

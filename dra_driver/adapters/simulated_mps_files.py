@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dra_driver.adapters.durable import DurableFolder
+from dra_driver.adapters.mps_replies import check_limits
 from dra_driver.adapters.simulated_file import SimulationFile
 from dra_driver.errors import AdapterError, MpsDenied, MpsGone, MpsHung, MpsUnverified
 from dra_driver.model.device import GpuUuid
@@ -57,8 +58,7 @@ def number_in(body: Mapping[str, Any], name: str) -> int:
 
 def keep_limits(body: dict[str, Any], limits: MpsLimits) -> dict[str, Any]:
     """Put ceilings into what is kept of a daemon or a server, as a real one takes them."""
-    if not 1 <= limits.compute_percent <= 100 or (limits.memory_mib or 1) < 1:  # noqa: PLR2004
-        raise AdapterError(f"{limits} are no limits of MPS", permanent=True)
+    check_limits(limits)
     body["computePercent"] = limits.compute_percent
     if limits.memory_mib is not None:
         body["memoryMib"] = limits.memory_mib
