@@ -208,4 +208,14 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         name="mps_server_restarts_total",
         description="Times that the MPS of a GPU ended under its shares and was started again.",
     ),
+    Instrument(
+        kind=Kind.HISTOGRAM,
+        name="mps_start_seconds",
+        description="Time until a GPU's MPS server ran, from when a share was wanted.",
+    ),
+    Instrument(
+        kind=Kind.COUNTER,
+        name="mps_failures_total",
+        description="Times that a GPU could not be made to hold its shares; it is tried again.",
+    ),
 )
