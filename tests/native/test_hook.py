@@ -145,6 +145,10 @@ def test_hook_passes_the_state_on_when_a_runtime_calls(
         b'{"id":"\\"status\\":\\"stopped\\""}',
         b"",
         b"\0" * 70000,
+        b'"status"'.rjust(65536),
+        b'"status": '.rjust(65536),
+        b'"status":"'.rjust(65536),
+        b'"status":"stopped'.rjust(65536),
     ],
 )
 def test_hook_passes_without_asking_when_a_container_starts(

@@ -190,13 +190,15 @@ def test_hook_refuses_when_the_driver_does(
     assert ended.text.endswith(f": refused by the driver: {shown}\n")
 
 
+@pytest.mark.parametrize("kind", ["a folder", "a link to itself"])
 def test_hook_refuses_when_it_cannot_tell_whether_a_gpu_is_held(
-    hook: HookProgram, tmp_path: Path
+    kind: str, hook: HookProgram, tmp_path: Path
 ) -> None:
     hook.proc.process(80)
-    (hook.proc.root / "80" / "mountinfo").unlink()
-    (hook.proc.root / "80" / "mountinfo").mkdir()
-    ended = hook.script("pre-dump", "--socket", tmp_path / "s", CRTOOLS_INIT_PID="80")
+    mounts = hook.proc.root / "80" / "mountinfo"
+    mounts.unlink()
+    with _nobody(kind, mounts):
+        ended = hook.script("pre-dump", "--socket", tmp_path / "s", CRTOOLS_INIT_PID="80")
     assert ended.status == 1
 
 
