@@ -11,6 +11,7 @@ from dra_driver.errors import AdapterError, GpusliceError, MpsGone, MpsHung, Mps
 from dra_driver.model.mps import ComputeMode, MpsPhase, ServerStatus
 from dra_driver.mps.board import StateBoard
 from dra_driver.mps.gpu_state import GpuEntry
+from dra_driver.mps.refusals import ServerInUse
 from dra_driver.mps.steps import MpsSteps
 from dra_driver.mps.world import MpsPorts
 from dra_driver.plan.mps import (
@@ -197,6 +198,8 @@ class Converger:
                 self.give_up_daemon(entry, str(error))
             except MpsServerNotFound:
                 self.lost_server(entry)
+            except ServerInUse as error:
+                _log.info("A server is not renewed", gpu=entry.gpu, why=str(error))
         raise AdapterError(
             f"sharing of GPU {entry.gpu} does not settle: {_names(steps)} had to be done again and "
             f"again; see control.log in {self._ports.folders.pipe(entry.gpu).parent / 'log'}"

@@ -31,6 +31,7 @@ class GpuEntry:
         stale: shares that may have a folder and are not desired.
         renew: the server is to be replaced.
         recycling: it is replaced although it is well, hence its shares remain active.
+        stopping: the server was told to end, and takes no new clients.
         served: the server has had clients.
         fault_since_s: when the server was first seen at fault.
         failures: attempts in a row that failed.
@@ -48,6 +49,7 @@ class GpuEntry:
     stale: frozenset[str] = frozenset()
     renew: bool = False
     recycling: bool = False
+    stopping: bool = False
     served: bool = False
     clients: int | None = None
     fault_since_s: float | None = None
@@ -75,7 +77,7 @@ class GpuEntry:
 
     def lost_server(self) -> None:
         self.server = None
-        self.renew = False
+        self.renew = self.stopping = False
         self.served = False
         self.clients = None
         self.fault_since_s = None

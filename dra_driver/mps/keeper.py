@@ -84,7 +84,8 @@ class Keeper:
         return now_s >= self._next_s.get(entry.gpu, now_s)
 
     def _tend(self, entry: GpuEntry, *, first: bool) -> None:
-        self._tender.tend(entry)
+        if not self._tender.tend(entry):
+            self._next_s[entry.gpu] = 0.0  # with the next tick
         if first and self._prove:
             self._tender.prove(entry)
 

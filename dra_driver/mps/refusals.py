@@ -13,6 +13,10 @@ class GpuRefused(AdapterError):  # noqa: N818 - reads as the verdict that it is
     """The GPU cannot be shared as things are; nothing was changed."""
 
 
+class ServerInUse(AdapterError):  # noqa: N818
+    """A server that was to be renewed because it was idle is so no longer; it goes on."""
+
+
 def refuse_strangers(ports: MpsPorts, gpu: GpuUuid, *, taken: bool) -> None:
     """Raise GpuRefused where anybody else uses the GPU; clients of MPS are ours if it is taken."""
     found = daemons_on(ports, gpu) or processes_on(ports, gpu, taken=taken)

@@ -30,6 +30,7 @@ from dra_driver.model.share import Expose
 from dra_driver.mps.gpu_state import GpuEntry
 from dra_driver.mps.refusals import (
     GpuRefused,
+    ServerInUse,
     processes_on,
     refuse_processes,
     refuse_strangers,
@@ -206,7 +207,10 @@ class MpsSteps:
         if server is None:
             return
         try:
+            if not (force or entry.stopping or self._is_idle(entry, server)):
+                raise ServerInUse(f"MPS server {server.pid} of GPU {gpu} has a new client")
             ports.servers.stop(gpu, server.pid, force=force)
+            entry.stopping = True
         except MpsServerNotFound:
             entry.lost_server()
             return
@@ -214,9 +218,16 @@ class MpsSteps:
         while (found := ports.servers.find(gpu)) is not None and found.pid == server.pid:
             self._check_going_on(gpu)
             if ports.clock.monotonic_s() >= end_s:
-                raise MpsHung(f"MPS server {server.pid} of GPU {gpu} does not stop")
+                raise _still_there(gpu, server, force=force)
             self._pause(_POLL_FIRST_S)
         entry.lost_server()
+
+    def _is_idle(self, entry: GpuEntry, server: MpsServer) -> bool:
+        """Whether a server has no clients still; one that has is not to be renewed after all."""
+        if not self._ports.servers.clients(entry.gpu, server.pid):
+            return True
+        entry.renew = entry.recycling = False
+        return False
 
     def _prove(self, entry: GpuEntry) -> None:
         ports, gpu = self._ports, entry.gpu
@@ -251,3 +262,13 @@ class MpsSteps:
                 Reason.SHUTTING_DOWN,
                 f"sharing of GPU {gpu}: the supervisor is stopping; it goes on after its restart",
             )
+
+
+def _still_there(gpu: GpuUuid, server: MpsServer, *, force: bool) -> AdapterError:
+    if force:
+        return MpsHung(f"MPS server {server.pid} of GPU {gpu} does not stop")
+    # It takes no new clients any more, but those that it has do nothing wrong.
+    return AdapterError(
+        f"MPS server {server.pid} of GPU {gpu} is to be renewed, but got a client at the last "
+        "moment: new clients wait until that one has ended"
+    )

@@ -27,17 +27,18 @@ class Tender:
         self._table = table
         self._converger = converger
 
-    def tend(self, entry: GpuEntry) -> None:
-        """Look at daemon, server and clients, and do what is due."""
+    def tend(self, entry: GpuEntry) -> bool:
+        """Look at daemon, server and clients, and do what is due; False where the GPU is busy."""
         with self._table.held(entry) as got:
             if not got:
-                return
+                return False
             if entry.wanted and entry.server is not None:
                 self._look(entry)
             if not entry.wanted:
                 self._look_for_strangers(entry)
             if not (entry.failures and self._ports.clock.monotonic_s() < entry.retry_at_s):
                 self._reach(entry)
+            return True
 
     def prove(self, entry: GpuEntry) -> None:
         """Take a GPU that is free, prove what its clients need, and give it back."""

@@ -33,6 +33,7 @@ class FakeMps:
 
     Attributes:
         log: effects in order, "<what> <gpu or share>[ <value>]".
+        late_clients: what the next questions for clients get instead.
         reads: calls of control programs that change nothing.
         failures: by effect, errors that come instead, one a call.
         gates: by effect and GPU, what the effect waits for.
@@ -50,6 +51,7 @@ class FakeMps:
         self.server_limits: dict[GpuUuid, MpsLimits] = {}
         self.uids: dict[GpuUuid, int] = {}
         self.clients: dict[GpuUuid, tuple[int, ...]] = {}
+        self.late_clients: dict[GpuUuid, list[tuple[int, ...]]] = {}
         self.folders: dict[str, tuple[GpuUuid, DaemonProcess]] = {}
         self.store: dict[GpuUuid, DesiredShares] = {}
         self.proof = Proof(control_only=True)
@@ -224,6 +226,8 @@ class _Servers:
     def clients(self, gpu: GpuUuid, server: int) -> tuple[int, ...]:
         self._world.server(gpu, server)
         self._world.reads += 1
+        if late := self._world.late_clients.get(gpu):
+            return late.pop(0)
         return self._world.clients.get(gpu, ())
 
     def terminate(self, gpu: GpuUuid, server: int, client: int) -> None:
