@@ -64,6 +64,21 @@ def test_metrics_of_two_instances_are_apart(metrics: Metrics) -> None:
     other.close()
 
 
+def test_metrics_end_a_series_when_it_is_forgotten(metrics: Metrics) -> None:
+    labels = {"namespace": "team-a", "gpu": "GPU-1"}
+    metrics.gauge("share_clients", 2, claim="b", **labels)
+    metrics.gauge("share_clients", 1, claim='a"b', **labels)
+    metrics.gauge("share_clients", 3, claim="b", **labels)
+    found = [line for line in _lines(metrics) if line.startswith("gpuslice_share_clients")]
+    assert found == [
+        'gpuslice_share_clients{claim="a\\"b",gpu="GPU-1",namespace="team-a"} 1.0',
+        'gpuslice_share_clients{claim="b",gpu="GPU-1",namespace="team-a"} 3.0',
+    ]
+    for claim in ("b", 'a"b', "never"):
+        metrics.forget("share_clients", claim=claim, **labels)
+    assert not any("share_clients" in line for line in _lines(metrics))
+
+
 def test_metrics_refuse_an_undeclared_name(metrics: Metrics) -> None:
     with pytest.raises(KeyError):
         metrics.count("surprises_total")
