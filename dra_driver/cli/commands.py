@@ -47,7 +47,24 @@ _DOCTOR = (
     "mpsd_socket",
     "mps_control_path",
     "nvidia_smi_path",
+    "sharing",
     "simulate",
+)
+_MPSD = (
+    "config",
+    "node_name",
+    "simulate",
+    "host_root",
+    "driver_root",
+    "run_dir",
+    "mpsd_socket",
+    "mps_control_path",
+    "mps_single_uid",
+    "mps_expose_folder",
+    "http_endpoint",
+    "shutdown_grace_seconds",
+    "log_level",
+    "log_format",
 )
 
 _Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
@@ -92,6 +109,21 @@ def plugin(flags: Mapping[str, str]) -> int:
     settings = load(flags, required=("node_name",))
     log.configure(settings.log_level, settings.log_format)
     from dra_driver.app.plugin import run  # noqa: PLC0415
+
+    return run(settings)
+
+
+@app.command(epilog=_EPILOG)
+@with_settings(_MPSD)
+def mpsd(flags: Mapping[str, str]) -> int:
+    """Supervise MPS on this node: the limits of shares hold while the plugin is replaced.
+
+    It serves the plugin on --mpsd-socket until a signal ends it. MPS daemons that have shares go on
+    then, and the next mpsd finds them.
+    """
+    settings = load(flags)
+    log.configure(settings.log_level, settings.log_format)
+    from dra_driver.app.mpsd import run  # noqa: PLC0415
 
     return run(settings)
 

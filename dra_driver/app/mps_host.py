@@ -1,0 +1,124 @@
+"""The supervisor of MPS inside a plugin with simulated GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+
+from dra_driver import log
+from dra_driver.adapters.clock import SystemClock
+from dra_driver.app.gpus import NodeGpus
+from dra_driver.app.mps_parts import MpsParts, mpsd_lock, open_supervisor
+from dra_driver.errors import AdapterError, FatalError, NotReady, Reason
+from dra_driver.model.deadline import Deadline
+from dra_driver.model.device import GpuUuid, Inventory
+from dra_driver.model.mps import GpuSharing
+from dra_driver.model.share import GpuShare, ShareAbility
+from dra_driver.mps.server import only_process
+from dra_driver.ports import Clock, Recorder, SharingWatch
+from dra_driver.settings import Settings
+
+_LOG = log.get(__name__)
+_POLL_S = 0.1
+
+
+class HostedSupervisor:
+    """`ShareSupervisor`, `SharingStates` and `ClientTerminator` of this process.
+
+    Two plugins run side by side while one takes over from the other; only one may work on the run
+    folder. So what is to be done waits until the other has ended; until then all GPUs look free.
+
+    Args:
+        parts: the supervisor and its keeper.
+        lock: held while they work.
+        gpus: what states tell of before.
+    """
+
+    def __init__(self, parts: MpsParts, *, lock: Path, gpus: NodeGpus, clock: Clock) -> None:
+        self._parts = parts
+        self._lock = lock
+        self._gpus = gpus
+        self._clock = clock
+        self._turn = Event()
+
+    def run(self, stop: Event) -> None:
+        """Wait for the turn, then keep GPUs as they are desired, until `stop`."""
+        told = False
+        while not stop.is_set():
+            try:
+                with only_process(self._lock, what="holds the shares of this node"):
+                    self._turn.set()
+                    self._parts.keeper.run(stop)
+                    return
+            except FatalError as error:
+                if not told:
+                    _LOG.info("Waiting for another process to end", cause=str(error))
+                told = True
+            stop.wait(_POLL_S)
+
+    def apply(self, gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline) -> None:
+        if not self._turn.wait(deadline.remaining_s(self._clock.monotonic_s())):
+            raise NotReady(
+                Reason.DEVICE_BUSY,
+                f"GPU {gpu}: another plugin holds {self._lock} still; it is tried again",
+            )
+        self._parts.supervisor.apply(gpu, shares, deadline)
+
+    def abilities(self, inventory: Inventory) -> tuple[ShareAbility, ...]:
+        return self._parts.supervisor.abilities(inventory)
+
+    def watch(self) -> SharingWatch:
+        if self._turn.is_set():
+            return self._parts.supervisor.watch()
+        return _Waiting(self._turn, _free(self._gpus))
+
+    def terminate_client(self, gpu: GpuUuid, pid: int, deadline: Deadline) -> None:
+        if not self._turn.is_set():
+            raise AdapterError(f"process {pid} keeps GPU {gpu}: another plugin holds {self._lock}")
+        self._parts.supervisor.terminate_client(gpu, pid, deadline)
+
+
+@contextmanager
+def host_supervisor(
+    settings: Settings, *, gpus: NodeGpus, recorder: Recorder
+) -> Iterator[HostedSupervisor]:
+    """Give the supervisor; its `run` has to be run, and to end before the block is left."""
+
+    def inventory() -> Inventory | None:
+        return _stated(gpus)
+
+    with open_supervisor(settings, gpus=gpus, inventory=inventory, recorder=recorder) as parts:
+        yield HostedSupervisor(parts, lock=mpsd_lock(settings), gpus=gpus, clock=SystemClock())
+
+
+def _stated(gpus: NodeGpus) -> Inventory | None:
+    """What the simulation file says; asking its library would use up faults that are counted."""
+    if gpus.simulation is None:
+        return None
+    node = gpus.simulation.last_good()
+    return Inventory(driver_version=node.driver_version, gpus=node.gpus, simulated=True)
+
+
+def _free(gpus: NodeGpus) -> tuple[GpuSharing, ...]:
+    stated = _stated(gpus)
+    known = stated.gpus if stated is not None else ()
+    return tuple(GpuSharing(gpu=uuid, simulated=True) for uuid in sorted(gpu.uuid for gpu in known))
+
+
+class _Waiting:
+    """A `SharingWatch` that ends when it is this process's turn: then there is more to tell."""
+
+    def __init__(self, turn: Event, states: tuple[GpuSharing, ...]) -> None:
+        self._turn = turn
+        self._states = states
+        self._closed = Event()
+
+    def __iter__(self) -> Iterator[tuple[GpuSharing, ...]]:
+        yield self._states
+        while not (self._closed.is_set() or self._turn.wait(_POLL_S)):
+            pass
+
+    def close(self) -> None:
+        self._closed.set()
