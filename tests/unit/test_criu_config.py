@@ -46,8 +46,8 @@ _files = st.none() | st.text() | st.lists(st.sampled_from(LINES)).map("\n".join)
 _scripts = st.from_regex(r"/[A-Za-z0-9._/+@-]{0,30}", fullmatch=True)
 
 
-@given(_files, _scripts, folder_is_new=st.booleans())
-@example("", SCRIPT, folder_is_new=True)
+@given(existing=_files, script=_scripts, folder_is_new=st.booleans())
+@example(existing="", script=SCRIPT, folder_is_new=True)
 def test_file_is_as_it_was_when_our_lines_are_gone(
     existing: str | None, script: str, *, folder_is_new: bool
 ) -> None:
