@@ -116,10 +116,10 @@ def plugin(flags: Mapping[str, str]) -> int:
 @app.command(epilog=_EPILOG)
 @with_settings(_MPSD)
 def mpsd(flags: Mapping[str, str]) -> int:
-    """Supervise MPS on this node: the limits of shares hold while the plugin is replaced.
+    """Run the supervisor of this node's MPS.
 
-    It serves the plugin on --mpsd-socket until a signal ends it. MPS daemons that have shares go on
-    then, and the next mpsd finds them.
+    It enforces the shares of GPUs that the plugin asks for on --mpsd-socket, until a signal ends
+    it. MPS daemons that have shares go on then, and the next mpsd finds them.
     """
     settings = load(flags)
     log.configure(settings.log_level, settings.log_format)
