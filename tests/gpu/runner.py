@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     steps = [step for step in STEPS if not given.only or step.name in given.only]
     with _work() as work:
         try:
-            site = fake_site(work) if given.dry_run else _real_site(work, given)
+            site = _fake_site(work, given) if given.dry_run else _real_site(work, given)
         except RuntimeError as error:
             print(f"tests/gpu/run: {error}; --dry-run needs no GPU", file=sys.stderr)
             return 2
@@ -186,6 +186,10 @@ def _real_site(work: str, given: argparse.Namespace) -> Site:
     )
 
 
+def _fake_site(work: str, given: argparse.Namespace) -> Site | None:
+    return fake_site(work, control_program=given.mps_control)
+
+
 def _control() -> str:
     path = os.pathsep.join((os.environ.get("PATH", ""), *_CONTROL_FOLDERS))
     return shutil.which("nvidia-cuda-mps-control", path=path) or ""
@@ -200,7 +204,12 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     option("--total-s", type=float, default=TOTAL_S, help="for all steps together")
     option("--gpu", metavar="UUID", default="", help="default: the first")
     option("--driver", metavar="VERSION", default="", help="where NVML does not tell it")
-    option("--mps-control", metavar="FILE", default="", help="default: looked for")
+    option(
+        "--mps-control",
+        metavar="FILE",
+        default="",
+        help="default: looked for; with --dry-run: a stub",
+    )
     option(
         "--exclusive", action="store_true", help="exclusive compute mode for the step that needs it"
     )

@@ -11,8 +11,8 @@ from tests.gpu.site import UNPRIVILEGED, Site, python_for
 _HERE = Path(__file__).parent
 
 
-def fake_site(work: str) -> Site | None:
-    """None where there is no compiler."""
+def fake_site(work: str, *, control_program: str = "") -> Site | None:
+    """None where there is no compiler; a real `control_program` runs without a GPU as well."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         return None
@@ -24,7 +24,7 @@ def fake_site(work: str) -> Site | None:
     control.chmod(0o755)
     return Site(
         work=work,
-        control=str(control),
+        control=control_program or str(control),
         gpu="GPU-fa4e0000-0000-4000-8000-000000000000",
         driver="615.0.0",
         libcuda=str(library),
