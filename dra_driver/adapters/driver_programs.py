@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from threading import Lock
 
+from dra_driver.adapters.mps_folders import public_folder
 from dra_driver.errors import AdapterError
 
 _PROGRAM_FOLDERS = (
@@ -36,6 +37,7 @@ _LIBRARY_FOLDERS = (
 _LIBRARIES = ("libcuda.so*", "libcudadebugger.so*", "libnvidia-*.so*")
 _CUDA = "libcuda.so.1"
 _CONTROL = "nvidia-cuda-mps-control"
+_SMI = "nvidia-smi"
 _OWN_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -46,14 +48,22 @@ class DriverPrograms:
         driver_root: where the driver's files are seen.
         run_dir: gets the folder of links, where `driver_root` is not "/".
         control_path: nvidia-cuda-mps-control; None: looked for below `driver_root`.
+        nvidia_smi_path: the same of nvidia-smi.
     """
 
     def __init__(
-        self, *, driver_root: Path, run_dir: Path, control_path: Path | None = None
+        self,
+        *,
+        driver_root: Path,
+        run_dir: Path,
+        control_path: Path | None = None,
+        nvidia_smi_path: Path | None = None,
     ) -> None:
         self._root = driver_root
+        self._run_dir = run_dir
         self._links = run_dir / "mps/lib"
         self._control_path = control_path
+        self._nvidia_smi_path = nvidia_smi_path
         self._lock = Lock()
 
     def control(self) -> Path:
@@ -62,20 +72,18 @@ class DriverPrograms:
         Raises:
             AdapterError: there is none.
         """
-        if self._control_path is not None:
-            if not os.access(self._control_path, os.X_OK):
-                raise AdapterError(
-                    f"--mps-control-path {self._control_path} is no program: name the file"
-                    f" {_CONTROL} of the driver, or leave the flag out"
-                )
-            return self._control_path
-        for folder in _PROGRAM_FOLDERS:
-            path = self._root / folder / _CONTROL
-            if os.access(path, os.X_OK):
-                return path
-        raise AdapterError(
-            f"no {_CONTROL} in the program folders of --driver-root {self._root}: install the"
-            " driver's compute utilities, or name the program with --mps-control-path"
+        return self._program(
+            _CONTROL, self._control_path, flag="--mps-control-path", part="compute utilities"
+        )
+
+    def nvidia_smi(self) -> Path:
+        """The program nvidia-smi.
+
+        Raises:
+            AdapterError: there is none.
+        """
+        return self._program(
+            _SMI, self._nvidia_smi_path, flag="--nvidia-smi-path", part="utilities"
         )
 
     def cuda(self) -> Path:
@@ -112,6 +120,23 @@ class DriverPrograms:
             environment["LD_LIBRARY_PATH"] = str(self._links)
         return environment
 
+    def _program(self, name: str, given: Path | None, *, flag: str, part: str) -> Path:
+        if given is not None:
+            if not os.access(given, os.X_OK):
+                raise AdapterError(
+                    f"{flag} {given} is no program: name the file {name} of the driver, or leave"
+                    " the flag out"
+                )
+            return given
+        for folder in _PROGRAM_FOLDERS:
+            path = self._root / folder / name
+            if os.access(path, os.X_OK):
+                return path
+        raise AdapterError(
+            f"no {name} in the program folders of --driver-root {self._root}: install the driver's"
+            f" {part}, or name the program with {flag}"
+        )
+
     def _library_folder(self) -> Path | None:
         for folder in _LIBRARY_FOLDERS:
             if os.path.lexists(self._root / folder / _CUDA):
@@ -121,7 +146,8 @@ class DriverPrograms:
     def _link(self, folder: Path) -> None:
         try:
             wanted = dict(self._targets(folder))
-            self._links.mkdir(parents=True, exist_ok=True)
+            # The MPS server loads them, and may run as the user of a pod.
+            public_folder(self._links, below=self._run_dir)
             found = {each.name: each.readlink() for each in self._links.iterdir()}
             for name in found.keys() - wanted.keys():
                 (self._links / name).unlink()

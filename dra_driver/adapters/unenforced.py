@@ -10,7 +10,7 @@ from dra_driver.plan.tiers import share_abilities
 
 
 class UnenforcedShares:
-    """`ShareSupervisor` of a node whose GPUs are time-sliced.
+    """`ShareSupervisor` and `ClientTerminator` of a node whose GPUs are time-sliced.
 
     Args:
         burst_allowed: what `abilities` tells of every GPU.
@@ -29,3 +29,10 @@ class UnenforcedShares:
 
     def abilities(self, inventory: Inventory) -> tuple[ShareAbility, ...]:
         return share_abilities(inventory, burst_allowed=self._burst_allowed, time_slicing=True)
+
+    def terminate_client(self, gpu: GpuUuid, pid: int, deadline: Deadline) -> None:
+        del deadline
+        raise AdapterError(
+            f"process {pid} keeps GPU {gpu}: clients can be ended under --sharing mps only",
+            permanent=True,
+        )

@@ -126,8 +126,8 @@ class DemoNode:
         return tuple(sorted(_files(self.state / "claims", "*.json")))
 
     def shares(self) -> tuple[Json, ...]:
-        """What the simulated MPS servers enforce, of all GPUs."""
-        files = _files(self.run / "simulated/shares", "*.json")
+        """What the supervisor of MPS enforces, of all GPUs."""
+        files = _files(self.run / "mpsd", "*.json")
         return tuple(share for text in files.values() for share in json.loads(text)["shares"])
 
     def sockets(self) -> tuple[Path, ...]:

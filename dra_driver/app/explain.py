@@ -118,7 +118,7 @@ def explain_claim(settings: Settings, file: str) -> Explanation:
         planner = Planner(
             options=prepare_options(settings, node=node, boot_id=hardware.gpus.boot_id()),
             inventory=Current[Inventory | None](inventory),
-            supervisor=hardware.supervisor,
+            supervisor=hardware.sharing.supervisor,
             driver_files=hardware.driver_files,
         )
         plan = planner.plan(claim, ref)

@@ -2,86 +2,150 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
 
 from dra_driver.adapters.clock import SystemClock
-from dra_driver.adapters.sysfs import Sysfs
-from dra_driver.ports import DriverFiles, GpuLibrary, ShareSupervisor, TimeSlicer
-from dra_driver.settings import Settings
+from dra_driver.adapters.driver_programs import DriverPrograms
+from dra_driver.adapters.simulated_file import SimulationFile
+from dra_driver.adapters.time_slicer import NvidiaSmi
+from dra_driver.adapters.unenforced import UnenforcedShares
+from dra_driver.app.gpus import NodeGpus, open_gpus
+from dra_driver.model.device import GpuUuid
+from dra_driver.model.share import TimeSlice
+from dra_driver.ports import (
+    ClientTerminator,
+    DriverFiles,
+    GpuControl,
+    GpuLibrary,
+    Recorder,
+    ShareSupervisor,
+    SharingStates,
+    TimeSlicer,
+)
+from dra_driver.settings import Settings, SharingMode
+from dra_driver.telemetry.off import NoMetrics
+
+Loop = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """Who enforces shares.
+
+    Attributes:
+        states: None where nobody enforces anything.
+        loops: name and body of what has to run before shares can be applied.
+    """
+
+    supervisor: ShareSupervisor
+    terminator: ClientTerminator
+    states: SharingStates | None = None
+    loops: tuple[tuple[str, Loop], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
     gpus: GpuLibrary
-    supervisor: ShareSupervisor
+    control: GpuControl
+    sharing: Sharing
     time_slicer: TimeSlicer
     driver_files: DriverFiles
 
 
 @contextmanager
-def open_hardware(settings: Settings) -> Iterator[Hardware]:
+def open_hardware(settings: Settings, recorder: Recorder | None = None) -> Iterator[Hardware]:
     """Give the ports; leaving the block ends their waits and lets go of the driver.
 
     Raises:
         SettingsError: `--simulate` names no valid file.
     """
-    sysfs = Sysfs(settings.host_root)
-    with ExitStack() as stack:
-        yield (
-            _simulated(settings, sysfs, stack)
-            if settings.simulate
-            else _real(settings, sysfs, stack)
+    with (
+        open_gpus(settings) as gpus,
+        _open_sharing(settings, gpus, recorder or NoMetrics()) as sharing,
+    ):
+        slicer, files = (
+            _real(settings) if gpus.simulation is None else _simulated(settings, gpus.simulation)
+        )
+        yield Hardware(
+            gpus=gpus.library,
+            control=gpus.control,
+            sharing=sharing,
+            time_slicer=slicer,
+            driver_files=files,
         )
 
 
-def _simulated(settings: Settings, sysfs: Sysfs, stack: ExitStack) -> Hardware:
-    from dra_driver.adapters.profiles import resolve_simulate  # noqa: PLC0415
-    from dra_driver.adapters.simulated import SimulatedGpus  # noqa: PLC0415
-    from dra_driver.adapters.simulated_file import SimulationFile  # noqa: PLC0415
+@contextmanager
+def _open_sharing(settings: Settings, gpus: NodeGpus, recorder: Recorder) -> Iterator[Sharing]:
+    if settings.sharing is SharingMode.TIME_SLICING:
+        nobody = UnenforcedShares(burst_allowed=settings.allow_burst)
+        yield Sharing(supervisor=nobody, terminator=nobody)
+    elif gpus.simulation is not None and not settings.mpsd_socket:
+        from dra_driver.app.mps_host import host_supervisor  # noqa: PLC0415
+
+        with host_supervisor(settings, gpus=gpus, recorder=recorder) as hosted:
+            yield Sharing(
+                supervisor=hosted,
+                terminator=hosted,
+                states=hosted,
+                loops=(("mps-supervisor", hosted.run),),
+            )
+    else:
+        from dra_driver.adapters.mpsd_client import MpsdClient  # noqa: PLC0415
+        from dra_driver.app.mps_parts import mpsd_socket  # noqa: PLC0415
+
+        client = MpsdClient(
+            mpsd_socket(settings),
+            clock=SystemClock(),
+            burst_allowed=settings.allow_burst,
+            expose_folder=settings.mps_expose_folder,
+        )
+        with closing(client):
+            yield Sharing(supervisor=client, terminator=client, states=client)
+
+
+def _simulated(settings: Settings, file: SimulationFile) -> tuple[TimeSlicer, DriverFiles]:
     from dra_driver.adapters.simulated_sharing import (  # noqa: PLC0415
         SimulatedDriverFiles,
-        SimulatedSupervisor,
         SimulatedTimeSlicer,
     )
 
-    file = SimulationFile(resolve_simulate(settings.simulate), node_name=settings.node_name)
-    gpus = SimulatedGpus(file, sysfs=sysfs)
-    stack.callback(gpus.close)
-    return Hardware(
-        gpus=gpus,
-        supervisor=SimulatedSupervisor(
-            file,
-            run_dir=settings.run_dir,
-            clock=SystemClock(),
-            burst_allowed=settings.allow_burst,
-        ),
-        time_slicer=SimulatedTimeSlicer(file, run_dir=settings.run_dir),
-        driver_files=SimulatedDriverFiles(),
-    )
+    return SimulatedTimeSlicer(file, run_dir=settings.run_dir), SimulatedDriverFiles()
 
 
-def _real(settings: Settings, sysfs: Sysfs, stack: ExitStack) -> Hardware:
+def _real(settings: Settings) -> tuple[TimeSlicer, DriverFiles]:
     from dra_driver.adapters.driver_files import NvidiaDriverFiles  # noqa: PLC0415
-    from dra_driver.adapters.no_sharing import NoSharing  # noqa: PLC0415
-    from dra_driver.adapters.nvml import NvmlGpus  # noqa: PLC0415
 
-    gpus = NvmlGpus(driver_root=settings.driver_root, sysfs=sysfs)
-    stack.callback(gpus.close)
-    sharing = NoSharing()
     folders = (
         settings.cdi_root,
         settings.host_root / "etc/cdi",
         settings.host_root / "var/run/cdi",
     )
-    return Hardware(
-        gpus=gpus,
-        supervisor=sharing,
-        time_slicer=sharing,
-        driver_files=NvidiaDriverFiles(
-            driver_root=settings.driver_root,
-            host_root=settings.host_root,
-            cdi_folders=tuple(dict.fromkeys(folders)),
-        ),
+    files = NvidiaDriverFiles(
+        driver_root=settings.driver_root,
+        host_root=settings.host_root,
+        cdi_folders=tuple(dict.fromkeys(folders)),
     )
+    return _LateNvidiaSmi(settings), files
+
+
+class _LateNvidiaSmi:
+    """`TimeSlicer` that looks for the program when it is needed: the driver may come later."""
+
+    def __init__(self, settings: Settings) -> None:
+        path = settings.nvidia_smi_path
+        self._programs = DriverPrograms(
+            driver_root=settings.driver_root,
+            run_dir=settings.run_dir,
+            nvidia_smi_path=Path(path) if path else None,
+        )
+
+    def set_interval(self, gpu: GpuUuid, interval: TimeSlice) -> None:
+        program = NvidiaSmi(
+            str(self._programs.nvidia_smi()), environment=self._programs.environment()
+        )
+        program.set_interval(gpu, interval)

@@ -7,6 +7,7 @@ from typing import Any
 
 from dra_driver.app.hardware import open_hardware
 from dra_driver.app.options import publish_options
+from dra_driver.errors import AdapterError
 from dra_driver.model.capability import ApiCapability
 from dra_driver.model.device import GpuFacts, Inventory
 from dra_driver.model.health import DeviceHealth, HealthStatus
@@ -14,6 +15,7 @@ from dra_driver.model.quantity import MIB
 from dra_driver.model.share import ShareAbility
 from dra_driver.plan.amounts import usable_memory_mib
 from dra_driver.plan.slices import build_pool
+from dra_driver.ports import ShareSupervisor
 from dra_driver.settings import Settings
 
 _SHARES = ApiCapability(major=1, minor=36, git_version="", consumable=True, taints=True)
@@ -84,7 +86,7 @@ def inventory_report(settings: Settings) -> InventoryReport:
     """
     with open_hardware(settings) as hardware:
         inventory = hardware.gpus.inventory()
-        abilities = hardware.supervisor.abilities(inventory)
+        abilities = _abilities(hardware.sharing.supervisor, inventory)
     pool = build_pool(
         inventory,
         abilities,
@@ -99,6 +101,14 @@ def inventory_report(settings: Settings) -> InventoryReport:
         gpus=_rows(inventory, abilities),
         notes=pool.notes,
     )
+
+
+def _abilities(supervisor: ShareSupervisor, inventory: Inventory) -> tuple[ShareAbility, ...]:
+    try:
+        return supervisor.abilities(inventory)
+    except AdapterError as error:
+        reason = f"unknown whether it can be shared: {error}"
+        return tuple(ShareAbility(gpu=gpu.uuid, tier=None, reason=reason) for gpu in inventory.gpus)
 
 
 def _rows(inventory: Inventory, abilities: tuple[ShareAbility, ...]) -> tuple[GpuRow, ...]:

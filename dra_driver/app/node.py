@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
 
 from dra_driver.adapters.cdi_dir import CdiFolder
 from dra_driver.adapters.kube import KubeApi, connect
 from dra_driver.adapters.locks import FileLocks
+from dra_driver.adapters.pod_resources import KubeletPodResources
+from dra_driver.adapters.process_owners import ProcOwners
 from dra_driver.adapters.record_file import RecordFiles
-from dra_driver.app.hardware import Hardware
+from dra_driver.app.hardware import Hardware, Loop
 from dra_driver.app.options import prepare_options, publish_options
+from dra_driver.app.pool_builder import PoolBuilder
 from dra_driver.errors import AdapterError
 from dra_driver.loops.health_monitor import HealthMonitor
 from dra_driver.loops.health_rows import HealthRows
 from dra_driver.loops.janitor import Janitor
 from dra_driver.loops.publisher import Publisher
-from dra_driver.loops.slice_sync import BuildPool
-from dra_driver.model.capability import ApiCapability
+from dra_driver.loops.sharing_monitor import SharingMonitor
+from dra_driver.loops.watchdog import Eyes, Watchdog
 from dra_driver.model.device import GpuUuid, Inventory
 from dra_driver.model.health import HealthRow
-from dra_driver.model.pool import Pool
-from dra_driver.plan.health import XidPolicy
+from dra_driver.model.mps import GpuSharing
+from dra_driver.plan.health import XidPolicy, with_sharing
 from dra_driver.plan.naming import spec_prefix
-from dra_driver.plan.slices import build_pool
 from dra_driver.ports import Clock, Recorder
 from dra_driver.settings import Settings
-from dra_driver.state.current import Current
+from dra_driver.state.current import Current, joined
 from dra_driver.state.executor import Executor
 from dra_driver.state.node_state import NodeState
 from dra_driver.state.planner import Planner
 
-Loop = Callable[[Event], None]
+FIRST_POOL_S = 30.0
+"""How long the first pool waits for the supervisor of shares."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,9 @@ class Node:
     """The parts, none of them running yet.
 
     Attributes:
-        inventory: newest one, or None while there is no GPU driver.
+        sharing: None where nobody enforces shares.
+        gpus: newest inventory as it was read, or None while there is no GPU driver.
+        inventory: the same with the health of sharing; nobody sets it.
         gpu_problem: why the GPUs cannot be read; empty when they can.
     """
 
@@ -49,18 +53,37 @@ class Node:
     monitor: HealthMonitor
     rows: HealthRows
     janitor: Janitor
+    sharing: SharingMonitor | None
+    watchdog: Watchdog
     api: KubeApi
+    gpus: Current[Inventory | None]
     inventory: Current[Inventory | None]
+    states: Current[tuple[GpuSharing, ...]]
     gpu_problem: Current[str]
 
     def loops(self) -> tuple[tuple[str, Loop], ...]:
         """Name and body, in the order in which they start."""
+        sharing = self.sharing
         return (
             ("monitor", self.monitor.run),
-            ("publisher", self.publisher.run),
+            *((("sharing", sharing.run),) if sharing is not None else ()),
+            ("publisher", self._publish),
             ("health-rows", self.rows.run),
             ("janitor", self.janitor.run),
+            ("watchdog", self.watchdog.run),
         )
+
+    def end_waits(self) -> None:
+        """Let nobody wait for news any more: the process is stopping."""
+        for each in (self.gpus, self.inventory, self.states):
+            each.close()
+
+    def _publish(self, stop: Event) -> None:
+        if self.sharing is not None:
+            # On a new node mpsd starts at the same time; GPUs that are offered whole meanwhile
+            # stay so for as long as whoever got them.
+            self.sharing.wait_known(stop, FIRST_POOL_S)
+        self.publisher.run(stop)
 
     def close(self) -> None:
         self.api.close()
@@ -74,7 +97,8 @@ class NodeBuilder:
     hardware: Hardware
     clock: Clock
     recorder: Recorder
-    inventory: Current[Inventory | None] = field(default_factory=lambda: Current(None))
+    gpus: Current[Inventory | None] = field(default_factory=lambda: Current(None))
+    states: Current[tuple[GpuSharing, ...]] = field(default_factory=lambda: Current(()))
 
     def build(self, health: Current[tuple[HealthRow, ...]]) -> Node:
         """Give the parts; `health` is what the kubelet's streams send.
@@ -89,28 +113,33 @@ class NodeBuilder:
             node=self.settings.node_name,
             clock=self.clock,
         )
-        state = self._state(api)
-        publisher = self._publisher(api, state)
+        boot_id = self.hardware.gpus.boot_id()
+        inventory = joined(self.gpus, self.states, with_sharing)
+        state = self._state(api, inventory, boot_id)
+        publisher = self._publisher(api, state, inventory)
         return Node(
             state=state,
             publisher=publisher,
             monitor=self._monitor(problem, state),
             rows=HealthRows(
-                inventory=self.inventory, pool=lambda: publisher.state.get().pool, target=health
+                inventory=inventory, pool=lambda: publisher.state.get().pool, target=health
             ),
             janitor=self._janitor(api, state),
+            sharing=self._sharing(api, state, publisher),
+            watchdog=self._watchdog(api, state, boot_id),
             api=api,
-            inventory=self.inventory,
+            gpus=self.gpus,
+            inventory=inventory,
+            states=self.states,
             gpu_problem=problem,
         )
 
-    def _state(self, api: KubeApi) -> NodeState:
+    def _state(self, api: KubeApi, inventory: Current[Inventory | None], boot_id: str) -> NodeState:
         settings = self.settings
-        boot_id = self.hardware.gpus.boot_id()
         planner = Planner(
             options=prepare_options(settings, node=settings.node_name, boot_id=boot_id),
-            inventory=self.inventory,
-            supervisor=self.hardware.supervisor,
+            inventory=inventory,
+            supervisor=self.hardware.sharing.supervisor,
             driver_files=self.hardware.driver_files,
         )
         return NodeState(
@@ -133,42 +162,76 @@ class NodeBuilder:
             driver=driver,
             boot_id=boot_id,
             specs=CdiFolder(self.settings.cdi_root, prefix=spec_prefix(driver)),
-            shares=self.hardware.supervisor,
+            shares=self.hardware.sharing.supervisor,
             time_slicer=self.hardware.time_slicer,
             clock=self.clock,
             recorder=self.recorder,
         )
 
-    def _publisher(self, api: KubeApi, state: NodeState) -> Publisher:
+    def _publisher(
+        self, api: KubeApi, state: NodeState, inventory: Current[Inventory | None]
+    ) -> Publisher:
+        builder = PoolBuilder(
+            self.hardware.sharing.supervisor,
+            options=publish_options(self.settings),
+            held=state.records,
+            burst_allowed=self.settings.allow_burst,
+            clock=self.clock,
+            patience_s=FIRST_POOL_S,
+        )
         return Publisher(
             slices=api.slices,
             probe=api.probe,
-            inventory=self.inventory,
-            build=self._pool_builder(state),
+            inventory=inventory,
+            build=builder.build,
             driver=self.settings.driver_name,
             node=self.settings.node_name,
             clock=self.clock,
             recorder=self.recorder,
         )
 
-    def _pool_builder(self, state: NodeState) -> BuildPool:
-        options = publish_options(self.settings)
+    def _sharing(
+        self, api: KubeApi, state: NodeState, publisher: Publisher
+    ) -> SharingMonitor | None:
+        if self.hardware.sharing.states is None:
+            return None
+        return SharingMonitor(
+            self.hardware.sharing.states,
+            self.states,
+            held=state.records,
+            assert_shares=lambda deadline: state.assert_shares(deadline, gpus=self._known_gpus()),
+            on_abilities=publisher.refresh,
+            events=api.events,
+            clock=self.clock,
+            recorder=self.recorder,
+        )
 
-        def build(inventory: Inventory, capability: ApiCapability) -> Pool:
-            return build_pool(
-                inventory,
-                self.hardware.supervisor.abilities(inventory),
-                capability=capability,
-                options=options,
-                in_use=frozenset(use.device for record in state.records() for use in record.uses),
-            )
+    def _watchdog(self, api: KubeApi, state: NodeState, boot_id: str) -> Watchdog:
+        settings = self.settings
+        return Watchdog(
+            Eyes(
+                control=self.hardware.control,
+                owners=ProcOwners(proc=settings.host_root / "proc", run_dir=str(settings.run_dir)),
+                pods=KubeletPodResources(settings.pod_resources_socket, clock=self.clock),
+                records=state.records,
+                sharing=self.states.get,
+            ),
+            terminator=self.hardware.sharing.terminator,
+            events=api.events,
+            clock=self.clock,
+            recorder=self.recorder,
+            boot_id=boot_id,
+            interval_s=settings.watchdog_interval_seconds,
+        )
 
-        return build
+    def _known_gpus(self) -> tuple[GpuUuid, ...]:
+        known = self.gpus.get()
+        return tuple(gpu.uuid for gpu in known.gpus) if known is not None else ()
 
     def _monitor(self, problem: Current[str], state: NodeState) -> HealthMonitor:
         return HealthMonitor(
             self.hardware.gpus,
-            self.inventory,
+            self.gpus,
             problem=problem,
             clock=self.clock,
             recorder=self.recorder,
@@ -181,8 +244,7 @@ class NodeBuilder:
             return frozenset(gpu for record in state.records() for gpu in record.gpus)
         except AdapterError:
             # While the journal cannot be read, no GPU may vanish: any of them may be held.
-            known = self.inventory.get()
-            return frozenset(gpu.uuid for gpu in known.gpus) if known is not None else frozenset()
+            return frozenset(self._known_gpus())
 
     def _janitor(self, api: KubeApi, state: NodeState) -> Janitor:
         return Janitor(

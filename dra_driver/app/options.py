@@ -6,7 +6,7 @@ from dra_driver.errors import SettingsError
 from dra_driver.plan.layouts import parse_layouts
 from dra_driver.plan.prepare import PrepareOptions
 from dra_driver.plan.slices import PublishMode, PublishOptions
-from dra_driver.settings import Settings
+from dra_driver.settings import Settings, SharingMode
 
 
 def publish_options(settings: Settings) -> PublishOptions:
@@ -30,4 +30,6 @@ def prepare_options(settings: Settings, *, node: str, boot_id: str) -> PrepareOp
         boot_id=boot_id,
         allow_burst=settings.allow_burst,
         mps_single_uid=settings.mps_single_uid,
+        run_dir=str(settings.run_dir),
+        mps_folders=settings.sharing is SharingMode.MPS,
     )

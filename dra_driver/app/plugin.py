@@ -69,8 +69,8 @@ class Plugin:
         paths = self._paths()
         publish_options(self._settings)
         check_configuration(self._settings.kubeconfig)
-        with open_hardware(self._settings) as hardware:
-            recorder = self._recorder()
+        recorder = self._recorder()
+        with open_hardware(self._settings, recorder) as hardware:
             server = self._server(paths, recorder)
             server.start()
             loops = LoopGuard(self._die)
@@ -91,6 +91,8 @@ class Plugin:
             owned.callback(node.close)
             self._node = node
             self._serve_http(owned, recorder, loops, paths)
+            for name, loop in hardware.sharing.loops:
+                loops.start(name, loop)
             self._recover(node, hardware)
             self._operations.set(node.state)
             for name, loop in node.loops():
@@ -107,7 +109,7 @@ class Plugin:
         # where the GPUs cannot be read, the health monitor tells and goes on trying.
         with suppress(AdapterError):
             inventory = hardware.gpus.inventory()
-            node.inventory.set(inventory)
+            node.gpus.set(inventory)
             gpus = tuple(gpu.uuid for gpu in inventory.gpus)
         deadline = Deadline(self._clock.monotonic_s() + _RECOVERY_S)
         try:
@@ -120,7 +122,7 @@ class Plugin:
         drained = server.stop(grace_s=grace_s, now=self._signals.hurry)
         self._health.close()
         if self._node is not None:
-            self._node.inventory.close()
+            self._node.end_waits()
         if left := loops.stop(_LOOPS_STOP_S):
             _LOG.warning("Loops did not stop", loops=left)
             return False

@@ -78,5 +78,5 @@ class PoolBuilder:
             gpu=gpu,
             tier=None,
             burst_allowed=self._burst_allowed,
-            reason=f"it is not known whether it can be shared: {why}",
+            reason=f"unknown whether it can be shared: {why}",
         )

@@ -6,11 +6,14 @@ for it, or its tenants' claims could not even be unprepared.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dra_driver.app.node import Node
 from dra_driver.kubelet.paths import SocketPaths
 from dra_driver.kubelet.probe import probe_sockets
 from dra_driver.kubelet.registration import Registration
 from dra_driver.loops.guard import LoopGuard
+from dra_driver.loops.sharing_monitor import SharingMonitor
 from dra_driver.ports import Recorder
 from dra_driver.settings import Endpoint
 from dra_driver.state.current import Current
@@ -46,10 +49,15 @@ def serve_http(
                 "registered": lambda: _unregistered(registration.get()),
                 "published": lambda: node.publisher.state.get().problem or None,
                 "gpus": lambda: node.gpu_problem.get() or None,
+                **_sharing(node.sharing),
             },
         },
         metrics=metrics,
     )
+
+
+def _sharing(monitor: SharingMonitor | None) -> dict[str, Callable[[], str | None]]:
+    return {"sharing": lambda: monitor.problem() or None} if monitor is not None else {}
 
 
 def _ended(loops: LoopGuard) -> str | None:

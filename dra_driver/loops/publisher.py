@@ -149,6 +149,13 @@ class Publisher:
         self._stale.set()
         self._alarm.ask(self._timing.kick_s)
 
+    def refresh(self) -> None:
+        """Build the pool anew at once: what it is built from changed beside the inventory.
+
+        Called from any thread.
+        """
+        self._alarm.ask(0.0)
+
     def run(self, stop: Event) -> None:
         """Publish until `stop`; slices stay as they are then."""
         self._alarm.ask(0.0)

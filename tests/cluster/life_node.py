@@ -34,9 +34,11 @@ class Holdings:
             records=_records(cluster),
             specs=_files(cluster, "/run/cdi", prefix=_SPEC_PREFIX),
             kubelet=_kubelet_claims(cluster),
+            # What the supervisor of MPS keeps; of a free GPU its proof alone.
             shares={
-                gpu: json.loads(text)["shares"]
-                for gpu, text in _files(cluster, "/run/gpuslice/simulated/shares").items()
+                gpu: shares
+                for gpu, text in _files(cluster, "/run/gpuslice/mpsd").items()
+                if (shares := json.loads(text)["shares"])
             },
         )
 

@@ -26,11 +26,15 @@ def test_plugin_prepares_and_unprepares_a_slice(root: Path) -> None:
         (spec,) = [json.loads((rig.cdi / name).read_text()) for name in rig.specs()]
         (device,) = spec["devices"]
         assert rig.kubelet.cdi_ids(claim.ref.uid) == (f"{spec['kind']}={device['name']}",)
-        assert device["containerEdits"]["env"] == [
+        (folder,) = device["containerEdits"]["mounts"]
+        assert folder["hostPath"].startswith(f"{root}/run/")
+        assert Path(folder["hostPath"], "control").is_socket()
+        assert {
+            f"CUDA_MPS_PIPE_DIRECTORY={folder['containerPath']}",
             f"GPUSLICE_GPU_UUID={builders.uuid(0)}",
             "GPUSLICE_COMPUTE_PERCENT=25",
             "GPUSLICE_MEMORY_MIB=6144",
-        ]
+        } <= set(device["containerEdits"]["env"])
         rig.kubelet.unprepare("pod")
         assert rig.specs() == []
         assert list((rig.state / "claims").iterdir()) == []

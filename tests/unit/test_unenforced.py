@@ -31,3 +31,8 @@ def test_apply_takes_shares_that_take_turns_and_no_others() -> None:
     SHARES.apply(uuid(0), (), Deadline(0))
     with pytest.raises(AdapterError, match="--sharing mps"):
         SHARES.apply(uuid(0), (TURNS, replace(TURNS, id="b", sharing=Sharing.MPS)), Deadline(0))
+
+
+def test_terminate_client_says_what_it_takes() -> None:
+    with pytest.raises(AdapterError, match=r"process 7 .* --sharing mps only"):
+        SHARES.terminate_client(uuid(0), 7, Deadline(0))
