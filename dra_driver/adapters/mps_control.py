@@ -17,7 +17,7 @@ from time import monotonic
 from dra_driver.adapters.driver_programs import DriverPrograms
 from dra_driver.adapters.mps_replies import check_limits, memory_of, percent_of, reply_lines
 from dra_driver.adapters.process import run_program
-from dra_driver.errors import AdapterError, MpsGone, MpsHung, MpsUnverified
+from dra_driver.errors import MpsGone, MpsHung, MpsUnverified
 from dra_driver.model.device import GpuUuid
 from dra_driver.model.mps import MpsLimits
 from dra_driver.plan.mps_paths import pipe_folder

@@ -6,7 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -85,7 +85,9 @@ class RealRig:
         try:
             yield
         finally:
-            os.kill(pid, signal.SIGCONT)
+            # A test may have killed it.
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
             self.ports = patient
 
     def close(self) -> None:
