@@ -48,8 +48,16 @@ def base() -> tuple[Document, ...]:
     return tuple(each for name in kustomization["resources"] for each in read(BASE / name))
 
 
-def daemon_set() -> Document:
-    (found,) = of_kind("DaemonSet", base())
+def daemon_set(component: str = "plugin") -> Document:
+    return component_of(base(), component)
+
+
+def component_of(documents: tuple[Document, ...], component: str) -> Document:
+    """Give the DaemonSet of a component, such as "mpsd"."""
+    name = f"gpuslice-{component}"
+    (found,) = [
+        each for each in of_kind("DaemonSet", documents) if each["metadata"]["name"] == name
+    ]
     return found
 
 

@@ -25,7 +25,7 @@ from dra_driver.mps.supervisor import Supervisor
 from dra_driver.mps.world import MpsPorts
 from dra_driver.plan.tiers import share_ability
 from dra_driver.ports import ClientProver, MpsControl, MpsDaemons, MpsServers, Recorder
-from dra_driver.settings import Settings
+from dra_driver.settings import Settings, SharingMode
 
 _LOG = log.get(__name__)
 
@@ -70,7 +70,9 @@ def open_supervisor(
     )
     _LOG.info("Supervising MPS", daemons=tools.daemons_are, servers=tools.servers_are)
     try:
-        yield MpsParts(supervisor=supervisor, keeper=Keeper(supervisor))
+        # A proof takes the GPU for a moment, for nothing where MPS is not wanted.
+        prove = settings.sharing is SharingMode.MPS
+        yield MpsParts(supervisor=supervisor, keeper=Keeper(supervisor, prove=prove))
     finally:
         supervisor.close()
 

@@ -59,6 +59,7 @@ _MPSD = (
     "run_dir",
     "mpsd_socket",
     "mps_control_path",
+    "sharing",
     "mps_single_uid",
     "mps_expose_folder",
     "http_endpoint",
@@ -195,9 +196,10 @@ def explain(
 @app.command(epilog=_EPILOG)
 @with_settings(_DOCTOR)
 def doctor(flags: Mapping[str, str], *, as_json: _Json = False) -> int:
-    """Check this node, and say how to mend what is wrong.
+    """Check this node.
 
-    Nothing is changed. A problem is an exit status of 1; warnings are not.
+    It says how to mend what is wrong. Nothing is changed. A problem is an exit status of 1;
+    warnings are not.
     """
     settings = _for_people(flags)
     from dra_driver.app.doctor import doctor_report  # noqa: PLC0415

@@ -26,6 +26,7 @@ KINDS = {
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionPolicyBinding",
 }
+PLUGIN, MPSD = {"gpuslice-plugin"}, {"gpuslice-mpsd"}
 NEEDS_GATES = {"capacity", "extendedResourceName"}
 """Fields that 1.34 drops unless its gates for sharing devices are on."""
 
@@ -44,8 +45,10 @@ def server(request: pytest.FixtureRequest) -> ApiServer:
 def test_server_keeps_all_of_a_build(server: ApiServer, kubectl: Path, folder: str) -> None:
     documents = build(kubectl, FOLDER / folder)
     assert {each["kind"] for each in documents} == KINDS
+    names = {each["metadata"]["name"] for each in of_kind("DaemonSet", documents)}
+    assert names == (PLUGIN | MPSD if folder == "base" else PLUGIN)
     _account(server)
-    for document in (*documents, _pod(documents)):
+    for document in (*documents, *_pods(documents)):
         assert try_out(server.admin, document) == [], document["metadata"]["name"]
 
 
@@ -96,7 +99,7 @@ def test_server_keeps_all_of_a_build_for_another_driver_and_kubelet(
     subprocess.run([ROOT / "hack/render", *options, rendered], check=True, capture_output=True)
     documents = build(kubectl, rendered / "overlays/simulated")
     _account(server)
-    for document in (*documents, _pod(documents)):
+    for document in (*documents, *_pods(documents)):
         assert try_out(server.admin, document) == [], document["metadata"]["name"]
 
 
@@ -120,19 +123,27 @@ def test_settings_of_an_overlay_roll_the_pods(kubectl: Path, tmp_path: Path) -> 
 
 def _settings_name(documents: tuple[Document, ...]) -> str:
     (settings,) = of_kind("ConfigMap", documents)
-    (daemon_set,) = of_kind("DaemonSet", documents)
-    volumes = manifests.pod_spec(daemon_set)["volumes"]
-    (used,) = [each["configMap"]["name"] for each in volumes if "configMap" in each]
-    assert used == settings["metadata"]["name"]
-    return str(used)
+    used = {
+        volume["configMap"]["name"]
+        for daemon_set in of_kind("DaemonSet", documents)
+        for volume in manifests.pod_spec(daemon_set)["volumes"]
+        if "configMap" in volume
+    }
+    assert used == {settings["metadata"]["name"]}
+    return str(settings["metadata"]["name"])
 
 
-def _pod(documents: tuple[Document, ...]) -> Document:
-    """A pod as the DaemonSet makes it, which is checked more strictly than a template."""
-    (daemon_set,) = of_kind("DaemonSet", documents)
-    template = daemon_set["spec"]["template"]
-    metadata = {**template["metadata"], "name": "plugin", "namespace": "gpuslice"}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+def _pods(documents: tuple[Document, ...]) -> list[Document]:
+    """Pods as the DaemonSets make them, which are checked more strictly than a template."""
+    pods = []
+    for daemon_set in of_kind("DaemonSet", documents):
+        template = daemon_set["spec"]["template"]
+        named = {"name": daemon_set["metadata"]["name"], "namespace": "gpuslice"}
+        metadata = {**template["metadata"], **named}
+        pods.append(
+            {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+        )
+    return pods
 
 
 def _account(server: ApiServer) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 from urllib.request import HTTPErrorProcessor, ProxyHandler, build_opener
 
@@ -165,7 +166,7 @@ def _pages() -> set[str]:
     guard = LoopGuard(lambda _: None)
     server = probes.serve_http(
         Endpoint("127.0.0.1", 0),
-        node=cast("Any", None),
+        node=cast("Any", SimpleNamespace(sharing=None)),
         registration=Current(Registration()),
         loops=guard,
         paths=cast("Any", None),
