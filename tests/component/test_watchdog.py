@@ -8,62 +8,16 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from dra_driver.loops.watchdog import BYPASSED, EXCEEDED, TERMINATED, Eyes, Watchdog
+from dra_driver.loops.watchdog import BYPASSED, EXCEEDED, TERMINATED
 from dra_driver.model.mps import GpuSharing
 from dra_driver.model.owner import PodClaims
 from dra_driver.model.share import OnExceed
-from tests.builders import BOOT, ref, uuid
-from tests.fakes.claims import FakeEvents
-from tests.fakes.clock import FakeClock
-from tests.fakes.recorder import FakeRecorder
-from tests.fakes.watched_gpus import WatchedGpus
+from tests.builders import ref, uuid
+from tests.component.watchdog_bench import SERVER, Bench
 from tests.unit.watching import GIB, LIMIT, OVER, owner, process, record, share_id
 from tests.waiting import eventually
 
 TERMINATE: dict[str, Any] = {"on_exceed": OnExceed.TERMINATE}
-SERVER = 5000
-
-
-class Bench:
-    """A watchdog, what it looks at and what it leaves."""
-
-    def __init__(self) -> None:
-        self.gpus = WatchedGpus()
-        self.gpus.records = (record(1),)
-        self.gpus.states = (GpuSharing(gpu=uuid(0), server_pid=SERVER),)
-        self.events = FakeEvents()
-        self.clock = FakeClock()
-        self.recorder = FakeRecorder()
-        self.watchdog = Watchdog(
-            Eyes(
-                control=self.gpus,
-                owners=self.gpus,
-                pods=self.gpus,
-                records=self.gpus.all_records,
-                sharing=lambda: self.gpus.states,
-            ),
-            terminator=self.gpus,
-            events=self.events,
-            clock=self.clock,
-            recorder=self.recorder,
-            boot_id=BOOT,
-            interval_s=0.01,
-        )
-
-    def use(self, pid: int, memory_bytes: int | None, *, claim: int = 1, mps: bool = True) -> None:
-        self.gpus.run(process(pid, memory_bytes, mps=mps), owner(pid, share_id(claim)))
-
-    def look(self, *, after_s: float = 5.0) -> None:
-        self.clock.advance(after_s)
-        self.watchdog.look(Event())
-
-    def reasons(self) -> list[str]:
-        return [reason for _, reason, _ in self.events.emitted]
-
-    def gauge(self, name: str, *, claim: int = 1, on: int = 0) -> float | None:
-        name_of = ref(claim)
-        labels = {"namespace": name_of.namespace, "claim": name_of.name, "gpu": str(uuid(on))}
-        return self.recorder.gauges.get((name, tuple(sorted(labels.items()))))
 
 
 @pytest.fixture
@@ -111,6 +65,18 @@ def test_look_says_it_anew_when_the_claim_was_within_its_memory_between(bench: B
 
     assert bench.reasons() == [EXCEEDED] * 2
     assert bench.recorder.counted("share_exceeded_total") == 2
+
+
+def test_look_says_it_anew_when_the_claim_shared_no_gpu_between(bench: Bench) -> None:
+    bench.use(1, OVER)
+    bench.use(2, GIB, mps=False)
+    for records in ((record(1),), (), (record(1),)):
+        bench.gpus.records = records
+        bench.look()
+        strangers = bench.recorder.gauges["strangers", (("kind", "Bypass"),)]
+        assert strangers == len(records)
+
+    assert bench.reasons() == [BYPASSED, EXCEEDED] * 2
 
 
 def test_look_names_the_containers_as_the_kubelet_does(bench: Bench) -> None:

@@ -227,6 +227,10 @@ def test_owner_remembers_a_bounded_number_and_stays_right(
         owner = owners.owner(7)
         assert owner is not None
         assert owner.started == started
+    proc.add(7, started=0, cgroup=CGROUP, mounts=(MOUNT.replace("-0 ", "-5 "),))
+    first = owners.owner(7)
+    assert first is not None
+    assert first.shares == (f"{claim_uid(1)}-5",)
 
 
 @given(st.text())
