@@ -222,8 +222,11 @@ def test_owner_reads_mounts_once_when_they_are_final(proc: FakeProc, owners: Pro
 def test_owner_remembers_a_bounded_number_and_stays_right(
     proc: FakeProc, owners: ProcOwners
 ) -> None:
+    proc.add(7, started=123456, cgroup=CGROUP, mounts=(MOUNT,))
+    stat = proc.path / "7/stat"
+    text = stat.read_text()
     for started in range(1100):
-        proc.add(7, started=started, cgroup=CGROUP, mounts=(MOUNT,))
+        stat.write_text(text.replace("123456", str(started)))
         owner = owners.owner(7)
         assert owner is not None
         assert owner.started == started
