@@ -183,6 +183,12 @@ class Converger:
 
     def _settle(self, entry: GpuEntry) -> bool:
         """True where a server was started."""
+        if entry.wanted and not self._ports.has_read(entry.gpu):
+            # Without the driver's version a daemon would be started with the wrong abilities.
+            raise AdapterError(
+                f"GPU {entry.gpu} cannot be shared yet: this node's GPUs could not be read so far; "
+                "see that the GPU driver is loaded"
+            )
         started = False
         for _ in range(_PASSES):
             steps = self.plan(entry)

@@ -162,7 +162,7 @@ class MpsSteps:
         try:
             self._set_mode(entry, mode)
         except AdapterError as error:
-            if entry.gpu in self._ports.gpus():
+            if entry.gpu in self._ports.gpus() or not self._ports.has_read(entry.gpu):
                 raise
             # The GPU is lost, and its mode with it: that must not hold up who gives it back.
             _log.warning("Compute mode of a lost GPU not restored", gpu=entry.gpu, error=str(error))

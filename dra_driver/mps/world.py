@@ -25,8 +25,8 @@ class MpsPorts:
 
     Attributes:
         run_dir: the run folder that `folders` lies in.
-        gpus: GPUs of this node.
-        driver_version: as the driver spells it; None: not known.
+        gpus: GPUs of this node; asked often, so it has to be at hand.
+        driver_version: as the driver spells it, at hand too; None: not known.
     """
 
     control: GpuControl
@@ -40,3 +40,7 @@ class MpsPorts:
     run_dir: Path
     gpus: Callable[[], tuple[GpuUuid, ...]]
     driver_version: Callable[[], str | None]
+
+    def has_read(self, gpu: GpuUuid) -> bool:
+        """Whether the node's GPUs were read, so that a GPU that is not among them is lost."""
+        return gpu in self.gpus() or self.driver_version() is not None

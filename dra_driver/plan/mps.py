@@ -82,7 +82,7 @@ class MpsObserved:
         server: that daemon's.
         renew: the server is to be replaced, whatever its status.
         limits: ceilings of the daemon and its server; None: not known.
-        exposed: shares whose folder leads to `daemon`.
+        exposed: shares whose folder leads to `daemon`; empty where there is none.
         stale: shares that have, or may have, a folder and are not desired.
     """
 
@@ -171,8 +171,7 @@ def _hold(wanted: MpsWanted, observed: MpsObserved) -> tuple[MpsStep, ...]:
     steps += _server_steps(server, rules, renew=observed.renew)
     if _is_worth_proving(wanted, observed):
         steps.append(Prove())
-    leads = observed.exposed if observed.daemon is not None else frozenset()
-    steps += (ExposeShare(share=share) for share in sorted(through_socket - leads))
+    steps += (ExposeShare(share=share) for share in sorted(through_socket - observed.exposed))
     return tuple(steps)
 
 

@@ -40,11 +40,11 @@ def share(
 
 
 class MpsRig:
-    def __init__(self, *, driver: str = "570.1", single_uid: int | None = None) -> None:
+    def __init__(self, *, driver: str | None = "570.1", single_uid: int | None = None) -> None:
         self.world = FakeMps(GPU, OTHER)
         self.clock = FakeClock()
         self.recorder = FakeRecorder()
-        self._driver = driver
+        self.driver = driver
         self._single_uid = single_uid
         self.supervisor = self._new()
 
@@ -104,7 +104,7 @@ class MpsRig:
 
     def _new(self) -> Supervisor:
         return Supervisor(
-            self.world.ports(self.clock, Path("/run/gpuslice"), lambda: self._driver),
+            self.world.ports(self.clock, Path("/run/gpuslice"), lambda: self.driver),
             recorder=self.recorder,
             burst_allowed=True,
             single_uid=self._single_uid,

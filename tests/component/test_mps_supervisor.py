@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from threading import Event, Thread
+from threading import Event, Thread, current_thread
 
 import pytest
 
-from dra_driver.errors import AdapterError, NotFound, NotReady, Reason
+from dra_driver.errors import AdapterError, MpsHung, NotFound, NotReady, Reason
 from dra_driver.model.device import Tier
 from dra_driver.model.mps import ComputeMode, GpuProcess, MpsPhase, Proof
 from dra_driver.model.share import Expose, Sharing
@@ -69,6 +69,7 @@ def test_apply_calls_no_program_when_a_smaller_share_comes(rig: MpsRig) -> None:
     reads = rig.world.reads
     rig.apply(share("a", 25, 6144), share("b", 10, 1024))
     assert (rig.effects(), rig.world.reads) == (["expose b"], reads)
+    assert rig.world.threads["expose"] == current_thread().name
     rig.assert_holds(share("a", 25, 6144), share("b", 10, 1024))
 
 
@@ -165,6 +166,21 @@ def test_apply_tells_why_when_the_daemon_does_not_start(rig: MpsRig) -> None:
     assert rig.tend().phase is MpsPhase.ACTIVE
 
 
+def test_apply_starts_the_daemon_anew_when_it_hangs_meanwhile(rig: MpsRig) -> None:
+    rig.world.fail("limits", MpsHung("set_default_active_thread_percentage does not return"))
+    rig.apply(share("a"))
+    rig.assert_holds(share("a"))
+    assert rig.effects()[1] == "kill"
+
+
+def test_apply_counts_the_loss_when_it_finds_another_daemon(rig: MpsRig) -> None:
+    rig.apply(share("a"))
+    rig.world.kill_daemon(GPU)
+    rig.apply(share("a"), share("b"))
+    rig.assert_holds(share("a"), share("b"))
+    assert rig.state().restarts == 1
+
+
 def test_apply_is_not_ready_at_its_deadline_and_the_work_goes_on(rig: MpsRig) -> None:
     gate = rig.world.gates["daemon", GPU] = Event()
     with pytest.raises(NotReady) as caught:
@@ -195,6 +211,25 @@ def test_apply_frees_a_gpu_when_it_is_lost(rig: MpsRig) -> None:
     assert GPU not in rig.world.daemons
     assert GPU not in rig.world.folders
     assert rig.state().phase is MpsPhase.FREE
+
+
+def test_apply_waits_for_the_driver_when_the_gpus_were_never_read() -> None:
+    rig = MpsRig()
+    rig.apply(share("a"))
+    rig.world.gpus, rig.driver = (), None
+    rig.restart()
+    rig.supervisor.recover()
+    rig.world.kill_daemon(GPU)
+    rig.effects()
+    assert "could not be read" in rig.tend().message
+    with pytest.raises(NotReady, match="lost"):
+        rig.apply()
+    assert rig.world.modes[GPU] is ComputeMode.EXCLUSIVE_PROCESS
+    rig.world.gpus, rig.driver = (GPU,), "570.1"
+    rig.clock.advance(60)
+    rig.tend()
+    rig.assert_free()
+    rig.close()
 
 
 def test_apply_refuses_a_gpu_when_the_node_has_it_not(rig: MpsRig) -> None:

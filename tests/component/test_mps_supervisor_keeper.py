@@ -1,4 +1,4 @@
-"""Daemons that die, servers that hang and clients that leave: what the keeper makes of them."""
+"""The keeper's thread: what it sees by itself, and how soon."""
 
 from __future__ import annotations
 
@@ -10,175 +10,29 @@ from threading import Event, Thread
 import pytest
 
 from dra_driver.adapters.clock import SystemClock
-from dra_driver.errors import AdapterError, MpsHung, NotReady
+from dra_driver.errors import AdapterError, NotReady
 from dra_driver.model.deadline import Deadline
-from dra_driver.model.mps import ComputeMode, GpuProcess, MpsPhase, Proof, ServerStatus
+from dra_driver.model.mps import ComputeMode, GpuProcess, MpsPhase, Proof
+from dra_driver.model.share import GpuShare
 from dra_driver.mps.keeper import Keeper
 from dra_driver.mps.supervisor import Supervisor
-from tests.component.mps_rig import GPU, OTHER, MpsRig, share
+from tests.component.mps_rig import GPU, OTHER, share
 from tests.fakes.mps import FakeMps
 from tests.fakes.recorder import FakeRecorder
 from tests.waiting import eventually
 
-A, B = share("a", 25, 6144), share("b", 40, 20480)
-
-
-@pytest.fixture
-def rig() -> Iterator[MpsRig]:
-    rig = MpsRig()
-    yield rig
-    rig.close()
-
-
-@pytest.fixture
-def active(rig: MpsRig) -> MpsRig:
-    rig.apply(A, B)
-    rig.effects()
-    return rig
-
-
-def test_tend_starts_the_daemon_anew_when_it_died(active: MpsRig) -> None:
-    active.world.kill_daemon(GPU)
-    state = active.tend()
-    assert (state.phase, state.restarts) == (MpsPhase.ACTIVE, 1)
-    assert active.effects() == [
-        "daemon multi-user",
-        "limits 40% 20480M",
-        "server 0",
-        "expose a",
-        "expose b",
-    ]
-    active.assert_holds(A, B)
-
-
-def test_tend_tells_the_fault_until_the_daemon_is_back(active: MpsRig) -> None:
-    active.world.kill_daemon(GPU)
-    active.world.fail("daemon", *[AdapterError("no memory")] * 3)
-    for pause_s in (0, 1, 5):
-        active.clock.advance(pause_s)
-        state = active.tend()
-        assert (state.phase, state.message) == (MpsPhase.FAULT, "no memory")
-    tries = len(active.world.failures["daemon"])
-    assert active.tend().phase is MpsPhase.FAULT
-    assert len(active.world.failures["daemon"]) == tries == 0
-    active.clock.advance(10)
-    assert active.tend().restarts == 1
-    active.assert_holds(A, B)
-
-
-def test_tend_ends_the_daemon_by_force_when_it_hangs(active: MpsRig) -> None:
-    active.world.fail("status", MpsHung("get_server_status does not return"))
-    state = active.tend()
-    assert (state.phase, state.restarts) == (MpsPhase.ACTIVE, 1)
-    assert active.effects()[0] == "kill"
-    active.assert_holds(A, B)
-
-
-def test_tend_starts_the_server_anew_when_it_died(active: MpsRig) -> None:
-    del active.world.servers[GPU]
-    state = active.tend()
-    assert (state.phase, state.restarts) == (MpsPhase.ACTIVE, 1)
-    assert active.effects() == ["server 0"]
-
-
-def test_tend_waits_for_clients_before_it_replaces_a_server_at_fault(active: MpsRig) -> None:
-    active.world.clients[GPU] = (501,)
-    active.world.break_server(GPU)
-    assert active.tend().phase is MpsPhase.FAULT
-    active.clock.advance(29)
-    active.tend()
-    assert active.effects() == []
-    active.clock.advance(2)
-    assert active.tend().phase is MpsPhase.ACTIVE
-    assert active.effects() == ["stop force", "server 0"]
-    assert active.state().restarts == 1
-
-
-def test_tend_replaces_a_server_at_fault_at_once_when_no_client_is_left(active: MpsRig) -> None:
-    active.world.break_server(GPU)
-    assert active.tend().phase is MpsPhase.ACTIVE
-    assert active.effects() == ["stop force", "server 0"]
-
-
-def test_tend_is_content_when_a_server_at_fault_heals(active: MpsRig) -> None:
-    active.world.clients[GPU] = (501,)
-    active.world.break_server(GPU)
-    assert active.tend().phase is MpsPhase.FAULT
-    active.world.break_server(GPU, ServerStatus.ACTIVE)
-    state = active.tend()
-    assert (state.phase, state.restarts, state.message) == (MpsPhase.ACTIVE, 0, "")
-
-
-def test_tend_renews_an_idle_server_when_its_last_client_left(active: MpsRig) -> None:
-    active.tend()
-    assert active.effects() == []
-    active.world.clients[GPU] = (501, 502)
-    assert active.tend().clients == 2
-    active.world.clients[GPU] = ()
-    daemon = active.world.daemons[GPU]
-    state = active.tend()
-    assert active.effects() == ["stop", "server 0"]
-    assert (state.phase, state.restarts) == (MpsPhase.ACTIVE, 0)
-    assert active.world.daemons[GPU] == daemon
-    active.tend()
-    assert active.effects() == []
-
-
-def test_tend_leaves_a_server_alone_when_a_client_comes_at_the_last_moment(active: MpsRig) -> None:
-    active.world.clients[GPU] = (501,)
-    active.tend()
-    active.world.late_clients[GPU] = [(), (502,)]
-    state = active.tend()
-    assert (state.phase, active.effects()) == (MpsPhase.ACTIVE, [])
-    active.world.clients[GPU] = ()
-    active.tend()
-    assert active.effects() == ["stop", "server 0"]
-
-
-def test_tend_sets_exclusive_mode_again_when_somebody_changed_it(active: MpsRig) -> None:
-    active.world.modes[GPU] = ComputeMode.DEFAULT
-    assert active.tend().phase is MpsPhase.ACTIVE
-    assert active.effects() == ["mode ExclusiveProcess"]
-
-
-def test_tend_names_who_took_the_gpu_when_the_server_does_not_start(active: MpsRig) -> None:
-    active.world.kill_daemon(GPU)
-    active.world.new_server = ServerStatus.INITIALIZING
-    active.world.processes[GPU] = (GpuProcess(pid=4242, memory_bytes=None, mps=False),)
-    state = active.tend()
-    assert state.phase is MpsPhase.FAULT
-    assert "4242" in state.message
-    active.world.new_server = ServerStatus.ACTIVE
-    active.clock.advance(60)
-    assert active.tend().phase is MpsPhase.ACTIVE
-
-
-def test_tend_says_why_a_free_gpu_cannot_be_shared(rig: MpsRig) -> None:
-    rig.world.foreign[GPU] = (77,)
-    assert "77" in rig.tend().refusal
-    rig.world.foreign.clear()
-    rig.clock.advance(60)
-    assert rig.tend().refusal == ""
-
-
-def test_tend_goes_on_when_a_restore_of_the_mode_failed(active: MpsRig) -> None:
-    active.world.fail("mode", AdapterError("NVML: unknown error"))
-    with pytest.raises(NotReady, match="unknown error"):
-        active.apply()
-    active.clock.advance(1)
-    active.tend()
-    active.assert_free()
+A = share("a")
 
 
 @contextmanager
-def _kept(world: FakeMps) -> Iterator[Supervisor]:
+def _kept(world: FakeMps, *, interval_s: float = 0.05) -> Iterator[Supervisor]:
     supervisor = Supervisor(
         world.ports(SystemClock(), Path("/run/gpuslice")),
         recorder=FakeRecorder(),
         burst_allowed=True,
     )
     stop = Event()
-    keeper = Keeper(supervisor, interval_s=0.05, tick_s=0.02)
+    keeper = Keeper(supervisor, interval_s=interval_s, tick_s=0.02)
     thread = Thread(target=keeper.run, args=(stop,), name="keeper")
     thread.start()
     try:
@@ -192,9 +46,9 @@ def _kept(world: FakeMps) -> Iterator[Supervisor]:
         assert not thread.is_alive()
 
 
-def _apply(supervisor: Supervisor, *shares: object, within_s: float = 60) -> None:
+def _apply(supervisor: Supervisor, *shares: GpuShare, within_s: float = 60) -> None:
     deadline = Deadline(SystemClock().monotonic_s() + within_s)
-    supervisor.apply(GPU, tuple(shares), deadline)  # type: ignore[arg-type]
+    supervisor.apply(GPU, shares, deadline)
 
 
 def _is(supervisor: Supervisor, phase: MpsPhase, restarts: int = 0) -> bool:
@@ -214,9 +68,9 @@ def test_keeper_proves_free_gpus_at_the_start_and_gives_them_back() -> None:
     assert not any(OTHER in line for line in world.log)
 
 
-def test_keeper_brings_back_a_daemon_that_was_killed() -> None:
+def test_keeper_brings_back_a_daemon_at_once_when_it_was_killed() -> None:
     world = FakeMps(GPU)
-    with _kept(world) as supervisor:
+    with _kept(world, interval_s=3600) as supervisor:
         _apply(supervisor, A)
         world.kill_daemon(GPU)
         eventually(lambda: _is(supervisor, MpsPhase.ACTIVE, 1), 60, "the daemon is back")

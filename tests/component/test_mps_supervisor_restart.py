@@ -45,11 +45,14 @@ def _crashed(rig: MpsRig, story: tuple[tuple[GpuShare, ...], ...], after: int) -
     return False
 
 
-def _moments(story: tuple[tuple[GpuShare, ...], ...]) -> Iterator[tuple[MpsRig, bool]]:
+def _moments(
+    story: tuple[tuple[GpuShare, ...], ...], mode: ComputeMode = ComputeMode.DEFAULT
+) -> Iterator[tuple[MpsRig, bool]]:
     """The story, crashed after each of its effects, and a new supervisor over what is left."""
     after, crashed = 0, True
     while crashed:
         rig = MpsRig()
+        rig.world.modes[GPU] = mode
         crashed = _crashed(rig, story, after)
         rig.restart()
         rig.supervisor.recover()
@@ -83,6 +86,13 @@ def test_apply_repeated_succeeds_when_the_call_died_at_any_effect(
             rig.assert_holds(*story[-1])
         rig.apply()
         rig.assert_free()
+
+
+def test_recover_restores_the_mode_of_before_when_the_first_call_died_at_any_effect() -> None:
+    mode = ComputeMode.EXCLUSIVE_PROCESS
+    for rig, _ in _moments(((A,),), mode):
+        rig.apply()
+        rig.assert_free(mode=mode)
 
 
 def test_recover_adopts_a_running_daemon_and_its_server(rig: MpsRig) -> None:

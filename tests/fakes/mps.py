@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from threading import Condition, Event
+from threading import Condition, Event, current_thread
 
 from dra_driver.errors import AdapterError, MpsGone, MpsServerNotFound, NotFound
 from dra_driver.model.device import GpuUuid
@@ -34,9 +34,11 @@ class FakeMps:
     Attributes:
         log: effects in order, "<what> <gpu or share>[ <value>]".
         late_clients: what the next questions for clients get instead.
+        threads: by effect, the name of the thread that caused it last.
         reads: calls of control programs that change nothing.
         failures: by effect, errors that come instead, one a call.
         gates: by effect and GPU, what the effect waits for.
+        waiting: effects that came to a gate.
         crash_after: effects until the supervisor's process ends; None: never.
     """
 
@@ -58,8 +60,10 @@ class FakeMps:
         self.new_server = ServerStatus.ACTIVE
         self.log: list[str] = []
         self.reads = 0
+        self.threads: dict[str, str] = {}
         self.failures: dict[str, deque[Exception]] = {}
         self.gates: dict[tuple[str, GpuUuid], Event] = {}
+        self.waiting: set[str] = set()
         self.crash_after: int | None = None
         self.changed = Condition()
         self._pid = 100
@@ -85,12 +89,14 @@ class FakeMps:
         """Note an effect, unless it is to fail, to hang or to be the supervisor's last."""
         gate = self.gates.get((what, GpuUuid(of)))
         if gate is not None:
+            self.waiting.add(what)
             gate.wait(60)
         self.read(what)
         if self.crash_after is not None:
             if self.crash_after == 0:
                 raise Crash
             self.crash_after -= 1
+        self.threads[what] = current_thread().name
         self.log.append(f"{what} {of} {value}".rstrip())
 
     def read(self, what: str) -> None:
