@@ -84,7 +84,7 @@ def _open_sharing(settings: Settings, gpus: NodeGpus, recorder: Recorder) -> Ite
     if settings.sharing is SharingMode.TIME_SLICING:
         nobody = UnenforcedShares(burst_allowed=settings.allow_burst)
         yield Sharing(supervisor=nobody, terminator=nobody)
-    elif gpus.simulation is not None and not settings.mpsd_socket:
+    elif gpus.simulation is not None and not (settings.mpsd_socket or settings.mps_control_path):
         from dra_driver.app.mps_host import host_supervisor  # noqa: PLC0415
 
         with host_supervisor(settings, gpus=gpus, recorder=recorder) as hosted:
