@@ -23,6 +23,9 @@ COPY dra_driver dra_driver
 RUN python -m pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
     && python -m pip --python /opt/gpuslice/bin/python install --no-compile --no-deps dist/*.whl \
     && /opt/gpuslice/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/gpuslice/lib
+# gpuslice-init and others: static programs, hence of any stage.
+COPY hack hack
+RUN hack/native /opt/gpuslice/bin
 
 FROM ${PYTHON_IMAGE}
 ARG VERSION=0.1.0

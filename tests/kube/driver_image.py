@@ -55,8 +55,10 @@ def write_packages_layer(packages: Path, target: Path) -> None:
         add_tree(archive, packages, at=_SITE, keep=lambda path: str(path) != "bin")
 
 
-def write_image(target: Path, *, name: str, layers: Sequence[Path], wheel: Path) -> None:
-    """Write the archive of the image ``name``, with the wheel's commands on PATH."""
+def write_image(
+    target: Path, *, name: str, layers: Sequence[Path], wheel: Path, programs: Path
+) -> None:
+    """Write the archive of the image ``name``, with the wheel's commands and programs on PATH."""
     with tempfile.TemporaryDirectory() as scratch:
         packages, layer = Path(scratch, "packages"), Path(scratch, "layer.tar")
         with zipfile.ZipFile(wheel) as content:
@@ -72,6 +74,8 @@ def write_image(target: Path, *, name: str, layers: Sequence[Path], wheel: Path)
             for command, where in scripts["console_scripts"].items():
                 script = _script(*where.split(":"))
                 add_file(archive, f"usr/local/bin/{command}", script.encode(), mode=0o755)
+            for program in sorted(programs.iterdir()):
+                add_file(archive, f"usr/local/bin/{program.name}", program.read_bytes(), mode=0o755)
         image = Image(
             name=name,
             layers=(*layers, layer),
@@ -117,10 +121,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     image.add_argument("target", type=Path)
     image.add_argument("--name", required=True)
     image.add_argument("--wheel", type=Path, required=True)
+    image.add_argument("--programs", type=Path, required=True)
     image.add_argument("layers", type=Path, nargs="+")
     image.set_defaults(
         run=lambda options: write_image(
-            options.target, name=options.name, layers=options.layers, wheel=options.wheel
+            options.target,
+            name=options.name,
+            layers=options.layers,
+            wheel=options.wheel,
+            programs=options.programs,
         )
     )
     options = parser.parse_args(arguments)

@@ -112,6 +112,17 @@ def test_dockerfile_labels_the_image_as_the_project_is() -> None:
     assert {each.strip("${}") for each in variables} <= set(arguments)
 
 
+def test_dockerfile_builds_the_programs_into_the_folder_that_is_kept() -> None:
+    (step,) = (line for line in _of("RUN") if line.startswith("hack/native"))
+    assert step == "hack/native /opt/gpuslice/bin"
+    kept = [line for line in _of("COPY") if line.startswith("--from=build")]
+    assert kept == ["--from=build /opt/gpuslice /opt/gpuslice"]
+    (mpsd,) = manifests.pod_spec(manifests.daemon_set("mpsd"))["containers"]
+    init, program = mpsd["command"]
+    assert (ROOT / f"dra_driver/native/{init.removeprefix('gpuslice-')}.c").exists()
+    assert program in PROJECT["scripts"]
+
+
 def test_image_starts_what_the_manifests_give_arguments_to() -> None:
     assert _of("ENTRYPOINT") == ['["gpuslice"]']
     assert "gpuslice" in PROJECT["scripts"]
