@@ -53,6 +53,8 @@ def test_folder_stays_when_it_was_there_before(host: Path, config: CriuConfig) -
     (host / "etc/criu").mkdir()
     before = _tree(host)
     config.install(SCRIPT)
+    stands = Installed(script=SCRIPT, origin=Origin.NO_FILE)
+    assert config.states() == (("/etc/criu/runc.conf", stands),)
     config.uninstall()
     assert _tree(host) == before
 

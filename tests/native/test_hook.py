@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -191,6 +192,22 @@ def test_hook_works_when_it_is_given_no_open_file(hook: HookProgram, tmp_path: P
             assert hook.run_command(command, environment=environment).status == status
         assert driver.decoded().head.phase == Phase.PRE_DUMP
         (tmp_path / "s").unlink()
+
+
+def test_hook_writes_messages_nowhere_else_when_stderr_is_closed(
+    hook: HookProgram, tmp_path: Path
+) -> None:
+    heard: list[bytes] = []
+
+    def refuse(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(b"VETO\n")
+        heard.append(connection.recv(65536))
+
+    command = ("sh", "-c", 'exec "$0" "$@" 2>&-', hook.path, "--socket", tmp_path / "s")
+    with FakeDriver(tmp_path / "s", refuse):
+        hook.run_command(command, environment={"CRTOOLS_SCRIPT_ACTION": "pre-dump"})
+    assert heard == [b""]
 
 
 def test_hook_finds_the_socket_by_the_link_beside_it_when_no_argument_names_one(

@@ -134,6 +134,16 @@ def test_hook_ends_when_the_driver_accepts_no_connection(
         assert _call(impatient, "restore", tmp_path / "s").status == 1
 
 
+@pytest.mark.parametrize("manner", ["--block-signal=ALRM", "--ignore-signal=ALRM"])
+def test_hook_ends_when_its_parent_wanted_no_alarm(
+    manner: str, impatient: HookProgram, tmp_path: Path
+) -> None:
+    command = ("env", manner, impatient.path, "--socket", tmp_path / "s")
+    with FakeDriver(tmp_path / "s", hang):
+        ended = impatient.run_command(command, environment={"CRTOOLS_SCRIPT_ACTION": "pre-dump"})
+    assert "gave no answer within 300 ms" in ended.text
+
+
 def test_hook_ends_when_stdin_never_does(impatient: HookProgram) -> None:
     command = ("sh", "-c", 'sleep 60 | { "$0" oci createRuntime; echo "status $?"; kill 0; }')
     ended = impatient.run_command(("setsid", "-w", *command, impatient.path))
