@@ -17,7 +17,6 @@ from dra_driver.app.doctor_api import api_server
 from dra_driver.app.doctor_folders import (
     cdi_folder,
     kubelet_folders,
-    mpsd_socket,
     plugin_sockets,
     pod_resources,
     run_folder,
@@ -72,7 +71,6 @@ def doctor_report(settings: Settings) -> DoctorReport:
             ("persistence mode", gpus.persistence),
             ("nvidia-smi", partial(nvidia_smi, settings)),
             ("MPS program", partial(mps_program, settings)),
-            ("mpsd", partial(mpsd_socket, settings)),
             ("mpsd", gpus.sharing),
             ("compute modes", gpus.modes),
             ("other MPS", gpus.foreign),

@@ -95,33 +95,17 @@ def plugin_sockets(settings: Settings, *, timeout_s: float) -> Finding:
     return ok(subject, f"answers on {len(running) - len(failures)} registration sockets")
 
 
-def mpsd_socket(settings: Settings) -> Iterator[Finding]:
-    """Whether the supervisor listens, where one is used."""
-    if settings.simulate and not (settings.mpsd_socket or settings.mps_control_path):
-        return
-    path = Path(settings.mpsd_socket or settings.run_dir / "mpsd.sock")
-    if path.exists():
-        yield _answers("mpsd", path, "start gpuslice mpsd; GPUs are offered whole")
-    else:
-        mend = "start gpuslice mpsd, or give --mpsd-socket; GPUs are offered whole"
-        yield problem("mpsd", f"{path} does not exist", mend)
-
-
 def pod_resources(settings: Settings) -> Finding:
     path, subject = settings.pod_resources_socket, "pod resources"
     if not path.exists():
         text = f"{path} does not exist: the memory of shares cannot be told apart by pods"
         return warning(subject, text, "start the kubelet, or give --pod-resources-socket")
-    return _answers(subject, path, "start the kubelet")
-
-
-def _answers(subject: str, path: Path, mend: str) -> Finding:
     try:
         connect(path)
     except PermissionError:
         return warning(subject, f"{path} is not for this user to open", "run the doctor as root")
     except OSError as error:
-        return problem(subject, f"{path} does not answer: {error}", mend)
+        return problem(subject, f"{path} does not answer: {error}", "start the kubelet")
     return ok(subject, f"{path} answers")
 
 

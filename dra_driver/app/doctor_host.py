@@ -8,10 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from dra_driver.app.doctor_ports import driver_programs
+from dra_driver.errors import AdapterError
 from dra_driver.model.doctor import Finding, ok, problem, warning
-from dra_driver.settings import Settings
+from dra_driver.settings import Settings, SharingMode
 
-_PROGRAM_FOLDERS = ("usr/bin", "bin", "usr/local/bin", "usr/local/nvidia/bin", "opt/bin")
+_SERVER = "nvidia-cuda-mps-server"
 _CONTAINERD_WITH_CDI = 3
 """Version of containerd's configuration, from containerd 2.0 on; CDI is on by default there."""
 
@@ -33,35 +35,26 @@ def nvidia_smi(settings: Settings) -> Finding:
     subject = "nvidia-smi"
     if settings.simulate:
         return ok(subject, "not needed: GPUs are simulated")
-    found = find_program("nvidia-smi", given=settings.nvidia_smi_path, root=settings.driver_root)
-    if found is None:
-        text = f"not found below {settings.driver_root}: time slices of whole GPUs cannot be set"
-        return warning(subject, text, "install it with the driver, or give --nvidia-smi-path")
-    return ok(subject, str(found))
+    try:
+        return ok(subject, str(driver_programs(settings).nvidia_smi()))
+    except AdapterError as error:
+        return warning(subject, f"time slices of whole GPUs cannot be set: {error}")
 
 
 def mps_program(settings: Settings) -> Finding:
-    subject, name = "MPS program", "nvidia-cuda-mps-control"
+    subject = "MPS program"
+    if settings.sharing is SharingMode.TIME_SLICING:
+        return ok(subject, "not needed: shares take turns (--sharing)")
     if settings.simulate and not settings.mps_control_path:
         return ok(subject, "not needed: GPUs are simulated")
-    found = find_program(name, given=settings.mps_control_path, root=settings.driver_root)
-    if found is None:
-        given = settings.mps_control_path
-        text = f"{given} is no program" if given else f"no {name} below {settings.driver_root}"
-        mend = (
-            "install the driver's MPS programs (Debian: nvidia-cuda-mps; Ubuntu: "
-            "nvidia-compute-utils), or give --mps-control-path"
-        )
-        return problem(subject, f"{text}: GPUs are offered whole", mend)
-    if not (server := found.with_name("nvidia-cuda-mps-server")).exists():
-        return problem(subject, f"{found} has no {server.name} beside it", f"install {server}")
-    return ok(subject, str(found))
-
-
-def find_program(name: str, *, given: str, root: Path) -> Path | None:
-    """The program that is `given`, or else the first of its name in the folders below `root`."""
-    places = [Path(given)] if given else [root / folder / name for folder in _PROGRAM_FOLDERS]
-    return next((each for each in places if each.is_file() and os.access(each, os.X_OK)), None)
+    try:
+        found = driver_programs(settings).control()
+    except AdapterError as error:
+        return problem(subject, f"GPUs are offered whole: {error}")
+    places = (found.parent, found.parent.parent / "sbin", found.parent.parent / "bin")
+    if settings.simulate or any((place / _SERVER).exists() for place in places):
+        return ok(subject, str(found))
+    return problem(subject, f"{found} has no {_SERVER} beside it", "install the whole package")
 
 
 def default_pipe(settings: Settings) -> Finding:

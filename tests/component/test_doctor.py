@@ -116,7 +116,7 @@ def test_doctor_looks_for_specs_in_the_way(node: Node, name: str, text: str, ver
 @pytest.mark.parametrize(
     ("config", "verdict"),
     [
-        ("version = 2\n", "problem"),
+        ("version = 2\n[plugins.cri]\ncdi_spec_dirs = ['{cdi}']\n", "problem"),
         ("version = 2\n[plugins.cri]\nenable_cdi = true\ncdi_spec_dirs = ['{cdi}']\n", "ok"),
         ("version = 3\n[plugins.cri]\nenable_cdi = false\n", "problem"),
         ("version = 3\n[plugins.cri]\ncdi_spec_dirs = ['/elsewhere']\n", "problem"),

@@ -16,6 +16,7 @@ from tests.gpu.site import Site, as_user
 
 _START_S = 10.0
 _CALL_S = 5.0
+_COMMON = ("NEW UI", "UI closed", "Accepting connection", "Cmd:get_")
 
 
 class Daemon:
@@ -68,8 +69,13 @@ class Daemon:
         return folder
 
     def log_end(self, characters: int = 1500) -> dict[str, str]:
+        """The ends of its logs, without what every command adds."""
         return {
-            path.name: path.read_text(errors="replace")[-characters:]
+            path.name: "\n".join(
+                line
+                for line in path.read_text(errors="replace").splitlines()
+                if not any(word in line for word in _COMMON)
+            )[-characters:]
             for path in sorted(self.log.iterdir())
             if path.is_file()
         }

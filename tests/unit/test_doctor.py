@@ -1,19 +1,12 @@
-"""What is thought of a node, and that looking always ends."""
+"""What is thought of what a node has."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from threading import Event
-
 import pytest
 
-from dra_driver.app.doctor import run_checks
-from dra_driver.app.doctor_gpus import GpuChecks, GpuPorts
-from dra_driver.errors import AdapterError, DriverNotLoaded
 from dra_driver.model.capability import ApiCapability
 from dra_driver.model.device import GpuUuid, Inventory, UnreadableGpu
-from dra_driver.model.doctor import Finding, Verdict, ok
-from dra_driver.model.health import GpuEvent
+from dra_driver.model.doctor import Verdict
 from dra_driver.model.mps import ComputeMode, GpuSharing, MpsPhase, Proof
 from dra_driver.plan.doctor import (
     judge_api,
@@ -26,58 +19,6 @@ from dra_driver.plan.doctor import (
 from tests.builders import gpu
 
 GPU = GpuUuid("GPU-1")
-
-
-class Gpus:
-    """A library of one inventory, or of an error."""
-
-    def __init__(self, inventory: Inventory | AdapterError) -> None:
-        self._inventory = inventory
-
-    def inventory(self) -> Inventory:
-        if isinstance(self._inventory, AdapterError):
-            raise self._inventory
-        return self._inventory
-
-    def wait_events(self, timeout_s: float) -> tuple[GpuEvent, ...]:
-        return ()
-
-    def boot_id(self) -> str:
-        return "boot"
-
-
-class Watch:
-    def __init__(self, states: tuple[GpuSharing, ...]) -> None:
-        self._states = states
-
-    def __iter__(self) -> Iterator[tuple[GpuSharing, ...]]:
-        yield self._states
-
-    def close(self) -> None: ...
-
-
-class States:
-    def __init__(self, *states: GpuSharing) -> None:
-        self._states = states
-
-    def watch(self) -> Watch:
-        return Watch(self._states)
-
-
-class Control:
-    """Every GPU is in one mode, without processes."""
-
-    def __init__(self, mode: ComputeMode) -> None:
-        self._mode = mode
-
-    def compute_mode(self, gpu: GpuUuid) -> ComputeMode:
-        return self._mode
-
-    def set_compute_mode(self, gpu: GpuUuid, mode: ComputeMode) -> None:
-        raise AssertionError("the doctor changes nothing")
-
-    def processes(self, gpu: GpuUuid) -> tuple[()]:
-        return ()
 
 
 @pytest.mark.parametrize(
@@ -133,6 +74,7 @@ def test_judge_mode_asks_whose_exclusive_mode_it_is(
 ) -> None:
     found = judge_mode(GPU, mode, shares=shares, foreign=foreign)
     assert found.verdict is verdict
+    assert ("MPS daemon of others" in found.text) == bool(foreign)
     assert bool(found.mend) == (verdict is not Verdict.OK and mode is not ComputeMode.DEFAULT)
 
 
@@ -167,63 +109,3 @@ def test_judge_api_tells_version_and_gates(minor: int, consumable: bool, verdict
         ApiCapability(major=1, minor=minor, git_version="", consumable=consumable, taints=True)
     )
     assert " ".join(each.verdict for each in found) == verdicts
-
-
-def test_checks_find_a_mode_that_was_left_over() -> None:
-    inventory = Inventory(driver_version="570.1", gpus=(gpu(0),))
-    held = GpuSharing(gpu=gpu(0).uuid, shares=("a",))
-    modes = [
-        _verdict_of_mode(inventory, States(*states))
-        for states in ((), (held,), (GpuSharing(gpu=gpu(0).uuid),))
-    ]
-    assert modes == [Verdict.PROBLEM, Verdict.OK, Verdict.PROBLEM]
-
-
-def test_checks_say_that_there_is_no_driver() -> None:
-    checks = GpuChecks(GpuPorts(library=Gpus(DriverNotLoaded("no driver; load it"))))
-    assert [(each.verdict, each.text) for each in checks.gpus()] == [
-        (Verdict.PROBLEM, "no driver; load it")
-    ]
-    assert not [*checks.modes(), *checks.foreign(), *checks.persistence(), *checks.sharing()]
-
-
-def test_run_checks_turns_failures_into_findings() -> None:
-    def fails() -> Finding:
-        raise AdapterError("the disk is gone; mend it")
-
-    def fails_later() -> Iterator[Finding]:
-        yield ok("b", "fine")
-        raise OSError("gone")
-
-    report = run_checks((("a", fails), ("b", fails_later)), timeout_s=30)
-
-    assert [(each.subject, each.verdict, each.text) for each in report.findings] == [
-        ("a", Verdict.PROBLEM, "the disk is gone; mend it"),
-        ("b", Verdict.OK, "fine"),
-        ("b", Verdict.PROBLEM, "gone"),
-    ]
-    assert not report.sound
-
-
-def test_run_checks_goes_on_when_one_hangs() -> None:
-    let_go = Event()
-
-    def hangs() -> Finding:
-        let_go.wait(60)
-        return ok("a", "late")
-
-    report = run_checks((("a", hangs), ("b", lambda: ok("b", "fine"))), timeout_s=0.05)
-    let_go.set()
-
-    assert report.findings[0].text == "no answer within 0.05 s"
-
-
-def _verdict_of_mode(inventory: Inventory, states: States) -> Verdict:
-    ports = GpuPorts(
-        library=Gpus(inventory), control=Control(ComputeMode.EXCLUSIVE_PROCESS), states=states
-    )
-    checks = GpuChecks(ports)
-    list(checks.gpus())
-    list(checks.sharing())
-    (found,) = checks.modes()
-    return found.verdict

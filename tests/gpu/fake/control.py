@@ -74,7 +74,8 @@ def serve() -> int:
 
 def tell() -> int:
     commands = sys.stdin.read()
-    privileged = os.geteuid() == 0 and (FOLDER / "control_privileged").exists()
+    sockets = FOLDER / "control_privileged"
+    privileged = sockets.exists() and os.geteuid() in {0, sockets.stat().st_uid}
     if not privileged and any(each.startswith(("set_", "quit")) for each in commands.splitlines()):
         print(f"Insufficient privileges for UID {os.geteuid()}.")
         return 0
