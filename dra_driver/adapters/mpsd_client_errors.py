@@ -51,12 +51,12 @@ def translated(verdict: Verdict, *, what: str, socket: Path) -> GpusliceError:
         return _of_connection(verdict, what, socket)
     if verdict.reason is Reason.SHUTTING_DOWN:
         return Away(verdict.text)
-    text = f"{what}: {verdict.text}"
+    # The service's own texts say what they are about.
     if verdict.code is StatusCode.NOT_FOUND:
-        return NotFound(text)
+        return NotFound(verdict.text)
     if verdict.code in _LATER:
-        return NotReady(verdict.reason, text)
-    return AdapterError(text, permanent=verdict.permanent)
+        return NotReady(verdict.reason, verdict.text)
+    return AdapterError(verdict.text, permanent=verdict.permanent)
 
 
 def away(socket: Path, cause: str) -> str:
