@@ -56,7 +56,8 @@ class SharesFiles:
             "modeBefore": desired.mode_before.value if desired.mode_before else None,
             "proof": _proof_json(desired.proof),
         }
-        content = json.dumps(body, sort_keys=True, indent=1) + "\n"
+        # Not indented: that has no fast encoder, and every share of the GPU waits for this.
+        content = json.dumps(body, sort_keys=True) + "\n"
         self._folder.write(f"{desired.gpu}{_ENDING}", content.encode())
 
     def forget(self, gpu: GpuUuid) -> None:

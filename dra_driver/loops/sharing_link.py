@@ -15,6 +15,8 @@ from dra_driver.state.current import Current
 _LOG = log.get(__name__)
 _RETRY_FIRST_S = 0.2
 _RETRY_CAP_S = 3.0
+_SETTLE_S = 0.05
+"""After a change, before the next one is looked at: a wave of claims changes one GPU many times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ class SharingLink:
         self._clock = clock
         self._backoff = Backoff(first_s=_RETRY_FIRST_S, cap_s=_RETRY_CAP_S)
         self._lock = Lock()
-        self._closed = False
+        self._closed = Event()
         self._watch: SharingWatch | None = None
         self.state: Current[Link] = Current(
             Link(lost_at_s=clock.monotonic_s(), problem="it has not answered yet")
@@ -61,7 +63,7 @@ class SharingLink:
 
     def run(self, stop: Event) -> None:
         """Follow until `stop` and `close`."""
-        while not (stop.is_set() or self._is_closed()):
+        while not (stop.is_set() or self._closed.is_set()):
             try:
                 self._follow()
                 self._lost("it ended what it was telling")
@@ -72,7 +74,7 @@ class SharingLink:
     def close(self) -> None:
         """End the watch, now and from now on."""
         with self._lock:
-            self._closed = True
+            self._closed.set()
             watch = self._watch
         if watch is not None:
             watch.close()
@@ -86,20 +88,17 @@ class SharingLink:
                 self._states.set(states)
                 if not number:
                     self._found()
+                self._closed.wait(_SETTLE_S)
         finally:
             watch.close()
 
     def _open(self, watch: SharingWatch) -> bool:
         with self._lock:
             self._watch = watch
-            closed = self._closed
+            closed = self._closed.is_set()
         if closed:
             watch.close()
         return not closed
-
-    def _is_closed(self) -> bool:
-        with self._lock:
-            return self._closed
 
     def _found(self) -> None:
         self._backoff.reset()
@@ -108,7 +107,7 @@ class SharingLink:
         _LOG.info("The supervisor of shares tells its state", session=link.sessions + 1)
 
     def _lost(self, problem: str) -> None:
-        if self._is_closed():
+        if self._closed.is_set():
             return
         link = self.state.get()
         if problem != link.problem:
