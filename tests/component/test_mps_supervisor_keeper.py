@@ -71,6 +71,8 @@ def test_keeper_proves_free_gpus_at_the_start_and_gives_them_back() -> None:
 def test_keeper_brings_back_a_daemon_at_once_when_it_was_killed() -> None:
     world = FakeMps(GPU)
     with _kept(world, interval_s=3600) as supervisor:
+        eventually(lambda: supervisor.board.get(GPU).proof, 60, "the GPU is proved")
+        eventually(lambda: _is(supervisor, MpsPhase.FREE), 60, "the first look is over")
         _apply(supervisor, A)
         world.kill_daemon(GPU)
         eventually(lambda: _is(supervisor, MpsPhase.ACTIVE, 1), 60, "the daemon is back")

@@ -82,10 +82,12 @@ class World:
         )
         return next_steps(MpsWanted(desired=self.desired, rules=RULES), observed)
 
-    def run(self, step: MpsStep) -> None:  # noqa: C901, PLR0912 - a flat table
+    def run(self, step: MpsStep) -> None:
         match step:
-            case TakeGpu():
-                self.desired = replace(self.desired, mode_before=self.mode)
+            case TakeGpu() | SetExclusive() | RestoreMode() | Forget():
+                self._run_on_gpu(step)
+            case StartServer() | AwaitServer() | StopServer() | Prove():
+                self._run_on_server(step)
             case StartDaemon():
                 assert self.daemon is None
                 assert self.desired.mode_before is not None
@@ -95,9 +97,34 @@ class World:
             case SetLimits(limits=limits):
                 assert self.daemon is not None
                 self.limits = limits
+            case QuitDaemon():
+                self.end_daemon()
+            case ExposeShare(share=share):
+                self._expose(share)
+            case HideShare(share=share):
+                self.leads.pop(share, None)
+            case _:
+                assert_never(step)
+        self.check()
+
+    def _run_on_gpu(self, step: TakeGpu | SetExclusive | RestoreMode | Forget) -> None:
+        match step:
+            case TakeGpu():
+                self.desired = replace(self.desired, mode_before=self.mode)
             case SetExclusive():
                 assert self.desired.mode_before is not None
                 self.mode = ComputeMode.EXCLUSIVE_PROCESS
+            case RestoreMode(mode=mode):
+                assert self.daemon is None
+                assert mode is self.before
+                self.mode = mode
+            case Forget():
+                assert self.mode is self.before
+                assert self.daemon is None
+                self.desired = replace(self.desired, mode_before=None)
+
+    def _run_on_server(self, step: StartServer | AwaitServer | StopServer | Prove) -> None:
+        match step:
             case StartServer():
                 assert self.mode is ComputeMode.EXCLUSIVE_PROCESS
                 assert self.daemon is not None
@@ -110,28 +137,15 @@ class World:
                 assert self.server is not None
                 self.server, self.renew = None, False
             case Prove():
-                self.desired = replace(self.desired, proof=Proof(control_only=True))
-            case ExposeShare(share=share):
                 assert self.server is not None
-                assert self.server.status is ServerStatus.ACTIVE
-                assert self.daemon is not None
-                self.leads[share] = self.daemon
-                self.needs[share] = next(s for s in self.desired.shares if s.id == share)
-            case HideShare(share=share):
-                self.leads.pop(share, None)
-            case QuitDaemon():
-                self.end_daemon()
-            case RestoreMode(mode=mode):
-                assert self.daemon is None
-                assert mode is self.before
-                self.mode = mode
-            case Forget():
-                assert self.mode is self.before
-                assert self.daemon is None
-                self.desired = replace(self.desired, mode_before=None)
-            case _:
-                assert_never(step)
-        self.check()
+                self.desired = replace(self.desired, proof=Proof(control_only=True))
+
+    def _expose(self, share: str) -> None:
+        assert self.server is not None
+        assert self.server.status is ServerStatus.ACTIVE
+        assert self.daemon is not None
+        self.leads[share] = self.daemon
+        self.needs[share] = next(each for each in self.desired.shares if each.id == share)
 
     def end_daemon(self) -> None:
         self.daemon, self.server, self.renew = None, None, False
