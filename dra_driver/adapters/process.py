@@ -127,17 +127,7 @@ def run_program(
         AdapterError: it cannot be started.
     """
     end_s = monotonic() + timeout_s
-    try:
-        process = subprocess.Popen(  # noqa: S603 - no shell, and the caller names the program
-            list(arguments),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(environment),
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise AdapterError(f"cannot start {name} ({arguments[0]}): {error}") from error
+    process = _piped(arguments, name, environment)
     try:
         output, errors = _communicate(process, text, end_s)
         status = _ended(process, end_s)
@@ -150,6 +140,22 @@ def run_program(
                 with suppress(BrokenPipeError):
                     stream.close()
     return Finished(status=status, output=output, errors=errors)
+
+
+def _piped(
+    arguments: Sequence[str], name: str, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(  # noqa: S603 - no shell, and the caller names the program
+            list(arguments),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(environment),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise AdapterError(f"cannot start {name} ({arguments[0]}): {error}") from error
 
 
 def _communicate(process: subprocess.Popen[bytes], text: str, end_s: float) -> tuple[str, str]:
