@@ -139,6 +139,7 @@ class Converger:
         self._lost_clients(entry, "the MPS server ended; it is started anew")
 
     def _lost_clients(self, entry: GpuEntry, why: str) -> None:
+        _log.warning("Clients of a GPU are lost", gpu=entry.gpu, why=why)
         entry.restarts += 1
         if entry.wanted:
             entry.phase, entry.message = MpsPhase.FAULT, why

@@ -107,6 +107,5 @@ class Keeper:
             stop.wait(self._tick_s)
             return
         for gpu in ended:
-            _log.warning("An MPS daemon ended", gpu=gpu, pid=known[gpu].pid)
             self._ended[gpu] = known[gpu]
             self._next_s[gpu] = 0.0
