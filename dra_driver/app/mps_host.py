@@ -11,12 +11,12 @@ from dra_driver import log
 from dra_driver.adapters.clock import SystemClock
 from dra_driver.app.gpus import NodeGpus
 from dra_driver.app.mps_parts import MpsParts, mpsd_lock, open_supervisor
-from dra_driver.errors import AdapterError, FatalError, NotReady, Reason
+from dra_driver.errors import AdapterError, NotReady, Reason
 from dra_driver.model.deadline import Deadline
 from dra_driver.model.device import GpuUuid, Inventory
 from dra_driver.model.mps import GpuSharing
 from dra_driver.model.share import GpuShare, ShareAbility
-from dra_driver.mps.server import only_process
+from dra_driver.mps.server import HeldByAnother, only_process
 from dra_driver.ports import Clock, Recorder, SharingWatch
 from dra_driver.settings import Settings
 
@@ -44,7 +44,12 @@ class HostedSupervisor:
         self._turn = Event()
 
     def run(self, stop: Event) -> None:
-        """Wait for the turn, then keep GPUs as they are desired, until `stop`."""
+        """Wait for the turn, then keep GPUs as they are desired, until `stop`.
+
+        Raises:
+            FatalError: the run folder cannot be used.
+            AdapterError: what is desired cannot be read.
+        """
         told = False
         while not stop.is_set():
             try:
@@ -52,9 +57,9 @@ class HostedSupervisor:
                     self._turn.set()
                     self._parts.keeper.run(stop)
                     return
-            except FatalError as error:
+            except HeldByAnother as error:
                 if not told:
-                    _LOG.info("Waiting for another process to end", cause=str(error))
+                    _LOG.info("Waiting for another plugin to end", cause=str(error))
                 told = True
             stop.wait(_POLL_S)
 

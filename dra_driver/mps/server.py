@@ -42,6 +42,10 @@ _OPTIONS = (
 _log = log.get(__name__)
 
 
+class HeldByAnother(FatalError):  # noqa: N818 - reads as the state that it is
+    """Another process does what only one may do."""
+
+
 def check_path(path: Path) -> None:
     """Raises SettingsError where no socket can be at `path`."""
     if not path.is_absolute():
@@ -63,7 +67,8 @@ def only_process(lock: Path, *, what: str) -> Iterator[None]:
         what: that another process must not do beside this one; for people.
 
     Raises:
-        FatalError: another process holds it, or its folder cannot be used.
+        HeldByAnother: another process holds it.
+        FatalError: its folder cannot be used.
     """
     try:
         if not lock.parent.exists():
@@ -72,7 +77,7 @@ def only_process(lock: Path, *, what: str) -> Iterator[None]:
             lock.parent.chmod(0o755)
         descriptor = lock_file(lock)
         if descriptor is None:
-            raise FatalError(
+            raise HeldByAnother(
                 f"another process{_holder(lock)} holds {lock} and {what}: stop it first"
             )
         os.ftruncate(descriptor, 0)
