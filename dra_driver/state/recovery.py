@@ -25,8 +25,9 @@ from dra_driver.state.ledger import Ledger
 _log = log.get(__name__)
 
 _LOCK_WAIT_S = 1.0
-_SHARES_S = 5.0
-"""For all that a start asks of the supervisor of shares: without it, whole GPUs can be served."""
+_SHARES_S = 2.0
+"""For all that a start asks of the supervisor of shares: without it, whole GPUs can be served, and
+when it comes it is asked again."""
 
 Work = Callable[[Deadline], None]
 

@@ -39,6 +39,26 @@ def test_recover_restores_specs_and_shares_of_prepared_claims(rig: Rig) -> None:
     assert len(rig.state.records()) == 3
 
 
+def test_recover_does_not_wait_long_for_a_supervisor_that_is_away(rig: Rig) -> None:
+    plant(rig, records.record(1), records.record(2, on=1))
+    rig.shares.broken = AdapterError("mpsd is away")
+    assert len(recover(rig, 0, 1)) == 2
+    assert rig.has_spec(ref(1))
+    assert all(each.remaining_s(rig.clock.monotonic_s()) <= 2 for each in rig.shares.deadlines)
+
+
+def test_assert_shares_gives_each_gpu_what_the_journal_says(rig: Rig) -> None:
+    plant(rig, records.record(1), records.record(2), records.record(3, boot_id=OTHER_BOOT))
+    rig.state._executor.run(records.record(4, on=3), {}, rig.within())
+    assert rig.state.assert_shares(rig.within(), gpus=(uuid(0), uuid(3))) == ()
+    assert list(rig.shares.shares) == [uuid(0)]
+    assert len(rig.shares.shares[uuid(0)]) == 2
+    assert rig.specs.specs == {}
+    rig.shares.broken = AdapterError("mpsd is away")
+    (problem,) = rig.state.assert_shares(rig.within())
+    assert problem == f"shares of GPU {uuid(0)}: mpsd is away"
+
+
 def test_recover_writes_nothing_when_all_is_well(rig: Rig) -> None:
     rig.prepare(rig.add())
     rig.specs.writes, rig.journal.log = 0, []

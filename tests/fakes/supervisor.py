@@ -17,6 +17,7 @@ class FakeSupervisor:
         broken: an error that every apply raises while it is set, after the shares were taken.
         gate: apply waits for it; set from the start.
         entered: set when an apply begins.
+        deadlines: of the calls, in order.
     """
 
     def __init__(self) -> None:
@@ -26,9 +27,11 @@ class FakeSupervisor:
         self.gate = Event()
         self.gate.set()
         self.entered = Event()
+        self.deadlines: list[Deadline] = []
 
     def apply(self, gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline) -> None:
         self.calls += 1
+        self.deadlines.append(deadline)
         self.entered.set()
         self.gate.wait(30)
         if shares:
