@@ -53,7 +53,7 @@ def test_assert_shares_gives_each_gpu_what_the_journal_says(rig: Rig) -> None:
     assert rig.state.assert_shares(rig.within(), gpus=(uuid(0), uuid(3))) == ()
     assert list(rig.shares.shares) == [uuid(0)]
     assert len(rig.shares.shares[uuid(0)]) == 2
-    assert rig.specs.specs == {}
+    assert not rig.has_spec(ref(1))
     rig.shares.broken = AdapterError("mpsd is away")
     (problem,) = rig.state.assert_shares(rig.within())
     assert problem == f"shares of GPU {uuid(0)}: mpsd is away"
