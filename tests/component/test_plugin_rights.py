@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import product
 from pathlib import Path
 
 from dra_driver.adapters.kube import KubeApi, connect
+from dra_driver.errors import NotFound
 from dra_driver.sim.api_http import Request
 from dra_driver.sim.api_resources import RESOURCES
 from dra_driver.sim.api_server import SimApiServer
@@ -57,6 +58,8 @@ def _ask_for_everything(api: KubeApi) -> set[str]:
         "slice", uid=metadata["uid"], resource_version=metadata["resourceVersion"]
     )
     api.claims.get_claim(CLAIM.namespace, CLAIM.name, deadline(10.0))
+    with suppress(NotFound):
+        api.pods.get_pod(CLAIM.namespace, "pod", deadline(10.0))
     api.events.emit(CLAIM, reason="Test", text="test")
     return {
         "server_version",
@@ -68,13 +71,14 @@ def _ask_for_everything(api: KubeApi) -> set[str]:
         "watch_slices",
         "delete_slice",
         "get_claim",
+        "get_pod",
         "emit",
     }
 
 
 def _abilities(api: KubeApi) -> set[str]:
     """Names of all that can be asked for, so that none is forgotten above."""
-    parts = (api.probe, api.slices, api.claims, api.events)
+    parts = (api.probe, api.slices, api.claims, api.pods, api.events)
     found = [inspect.getmembers(part, inspect.ismethod) for part in parts]
     return {name for methods in found for name, _ in methods if not name.startswith("_")}
 
