@@ -4,7 +4,13 @@ All calls block. Verbs of state (apply, write, remove, put, delete) are idempote
 return. Adapters raise `AdapterError` and its subclasses; nothing else crosses a port.
 """
 
-from dra_driver.ports.checkpoint import CudaProcesses
+from dra_driver.ports.checkpoint import (
+    ClaimMarkers,
+    Containers,
+    CudaProcesses,
+    OperationStore,
+    PodEvents,
+)
 from dra_driver.ports.kube import ApiProbe, ClaimReader, EventSink, PodReader, SliceApi, Watch
 from dra_driver.ports.mps import (
     ClientProver,
@@ -39,10 +45,12 @@ from dra_driver.ports.sharing import (
 
 __all__ = [
     "ApiProbe",
+    "ClaimMarkers",
     "ClaimReader",
     "ClientProver",
     "ClientTerminator",
     "Clock",
+    "Containers",
     "CudaProcesses",
     "DriverFiles",
     "EventSink",
@@ -57,6 +65,8 @@ __all__ = [
     "MpsDaemons",
     "MpsServers",
     "MpsStore",
+    "OperationStore",
+    "PodEvents",
     "PodReader",
     "PodResources",
     "ProcessOwners",

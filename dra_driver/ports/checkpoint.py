@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from dra_driver.model.checkpoint import ContainerMemory, Operation
+from dra_driver.model.claim import PodRef
 from dra_driver.model.cuda import CudaState, DeviceMapping, ProcessRef
 from dra_driver.model.deadline import Deadline
 
@@ -37,3 +39,63 @@ class CudaProcesses(Protocol):
         ...
 
     def unlock(self, process: ProcessRef, deadline: Deadline) -> None: ...
+
+
+class Containers(Protocol):
+    """Containers as the kernel has them: the processes of a cgroup.
+
+    Raises:
+        AdapterError: that cannot be read or done.
+    """
+
+    def find(self, container_id: str) -> ProcessRef | None:
+        """The first process of a container; None where it has none."""
+        ...
+
+    def processes(self, init: ProcessRef) -> tuple[ProcessRef, ...]:
+        """All of a container's, by start time: the first one first; none where that has ended."""
+        ...
+
+    def frozen(self, init: ProcessRef) -> bool:
+        """Whether it is frozen, or being frozen; False where it has ended."""
+        ...
+
+    def memory(self, init: ProcessRef) -> ContainerMemory: ...
+
+    def kill(self, processes: tuple[ProcessRef, ...]) -> None:
+        """Kill those that still are the processes that are meant; others have ended before."""
+        ...
+
+
+class OperationStore(Protocol):
+    """Operations of the hook; changes are durable on return."""
+
+    def load(self) -> tuple[Operation, ...]:
+        """All, by start time, then id; what is damaged is kept aside and logged."""
+        ...
+
+    def save(self, operation: Operation) -> None: ...
+
+    def forget(self, operation_id: str) -> None: ...
+
+
+class PodEvents(Protocol):
+    def emit_pod(self, namespace: str, pod: PodRef, *, reason: str, text: str) -> None:
+        """Write a Warning Event about a pod, best effort: failures are logged, never raised."""
+        ...
+
+
+class ClaimMarkers(Protocol):
+    """Files that mark containers of claims: mounted there, no container can remove them.
+
+    Raises:
+        AdapterError: that cannot be done.
+    """
+
+    def place(self, claim_uid: str) -> None: ...
+
+    def remove(self, claim_uid: str) -> None: ...
+
+    def claims(self) -> tuple[str, ...]:
+        """UIDs of claims that have one, sorted."""
+        ...
