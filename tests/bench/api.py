@@ -12,6 +12,7 @@ from threading import local
 from typing import Any
 from urllib.parse import urlsplit
 
+from dra_api.kubelet import dra_v1_pb2 as dra
 from tests.kube.client import Client, Json
 
 RESOURCE = "/apis/resource.k8s.io/v1"
@@ -20,6 +21,7 @@ DRIVER = "gpuslice.io"
 _COUNTER = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 _WRITERS = 4
+_SHARE_MIB = 1024
 
 
 class Api:
@@ -117,3 +119,33 @@ def claim_body(name: str, *, kind: str, result: Json) -> Json:
             }
         },
     }
+
+
+def all_of(device: Json) -> Json:
+    """The result of an allocation that takes a device as a whole."""
+    result: Json = {"pool": "", "device": device["name"]}
+    if device.get("allowMultipleAllocations"):
+        memory = device["capacity"]["memory"]["value"]
+        result["shareID"] = _share_id(0)
+        result["consumedCapacity"] = {"compute": "100", "memory": memory, "shares": "1"}
+    return result
+
+
+def share_of(device: Json, number: int) -> Json:
+    """The result of an allocation of a small share; `number` tells shares of a device apart."""
+    return {
+        "pool": "",
+        "device": device["name"],
+        "shareID": _share_id(number),
+        "consumedCapacity": {"compute": "1", "memory": f"{_SHARE_MIB}Mi", "shares": "1"},
+    }
+
+
+def named(claim: Json) -> dra.Claim:
+    """A stored claim as the kubelet names it."""
+    metadata = claim["metadata"]
+    return dra.Claim(namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"])
+
+
+def _share_id(number: int) -> str:
+    return f"{number:08x}-0000-4000-a000-{number:012x}"

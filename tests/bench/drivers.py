@@ -60,12 +60,29 @@ class Setup:
 class Driver:
     """One process from its start to its stop.
 
+    Args:
+        setup: of the run.
+        variant: which driver.
+        node: its node.
+        gpus: how many gpuslice simulates.
+        document: what it simulates instead.
+        flags: further ones.
+
     Attributes:
         answered_s: from the start until the kubelet's GetInfo was answered.
         started_at_s: when the process was started, of perf_counter.
     """
 
-    def __init__(self, setup: Setup, variant: str, *, node: str, gpus: int) -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        variant: str,
+        *,
+        node: str,
+        gpus: int,
+        document: str = "",
+        flags: Mapping[str, str] | None = None,
+    ) -> None:
         self.variant = variant
         self.node = node
         root = setup.folder / node
@@ -73,11 +90,13 @@ class Driver:
         for path in (registry, root / "plugins"):
             path.mkdir(parents=True, exist_ok=True)
         self._log = root / "log"
-        command = _command(setup, variant, root, node=node, gpus=gpus)
+        if variant == GPUSLICE:
+            simulation_file(setup, node).write_text(document or simulation(gpus))
+        command = [*_command(setup, variant, root, node=node), *_flags(flags or {})]
         with self._log.open("ab") as log:
             self.started_at_s = perf_counter()
             self._process = subprocess.Popen(
-                command, stdout=log, stderr=log, env=_environment(setup.folder)
+                command, stdout=log, stderr=log, env=environment(setup.folder)
             )
         try:
             endpoint, answered_at_s = register(registry)
@@ -134,7 +153,24 @@ def simulation(gpus: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _command(setup: Setup, variant: str, root: Path, *, node: str, gpus: int) -> list[str]:
+def simulation_file(setup: Setup, node: str) -> Path:
+    """What gpuslice simulates on a node."""
+    return setup.folder / node / "node.yaml"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Of gpuslice's processes, without settings that would reach them."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("GPUSLICE_")
+        and name not in {"NODE_NAME", "POD_UID", "PYTHONDONTWRITEBYTECODE"}
+    }
+    # Installed packages are compiled once; so is this checkout, without leaving files in it.
+    return inherited | {"PYTHONPYCACHEPREFIX": str(folder / "pycache")}
+
+
+def _command(setup: Setup, variant: str, root: Path, *, node: str) -> list[str]:
     common = {
         "node-name": node,
         "driver-name": DRIVER,
@@ -143,12 +179,11 @@ def _command(setup: Setup, variant: str, root: Path, *, node: str, gpus: int) ->
         "state-dir": str(root / "state"),
     }
     if variant == GPUSLICE:
-        (root / "node.yaml").write_text(simulation(gpus))
         own = {
             "kubelet-registrar-directory-path": str(root / "registry"),
             "kubelet-plugins-directory-path": str(root / "plugins"),
             "run-dir": str(setup.run_folder / node),
-            "simulate": str(root / "node.yaml"),
+            "simulate": str(simulation_file(setup, node)),
         }
         return [sys.executable, "-m", "dra_driver", "plugin", *_flags(common | own)]
     parallel = variant == PARALLEL
@@ -165,14 +200,3 @@ def _command(setup: Setup, variant: str, root: Path, *, node: str, gpus: int) ->
 
 def _flags(values: Mapping[str, str]) -> list[str]:
     return [f"--{name}={value}" for name, value in values.items()]
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("GPUSLICE_")
-        and name not in {"NODE_NAME", "POD_UID", "PYTHONDONTWRITEBYTECODE"}
-    }
-    # Installed packages are compiled once; so is this checkout, without leaving files in it.
-    return inherited | {"PYTHONPYCACHEPREFIX": str(folder / "pycache")}

@@ -34,6 +34,8 @@ class Form:
         starts: cold starts of each driver.
         least_cycles: of each driver before its memory is looked at.
         limited: whether the reference is measured with client-go's default limit too; 20 seconds.
+        first_shares: how often in a round a GPU gets its first share, which starts MPS.
+        blocked: whether the other GPUs are measured while one is blocked; a minute.
     """
 
     rounds: int
@@ -44,6 +46,8 @@ class Form:
     starts: int
     least_cycles: int
     limited: bool
+    first_shares: int
+    blocked: bool
 
 
 FULL = Form(
@@ -55,6 +59,8 @@ FULL = Form(
     starts=8,
     least_cycles=2000,
     limited=True,
+    first_shares=6,
+    blocked=True,
 )
 SHORT = Form(
     rounds=3,
@@ -65,6 +71,8 @@ SHORT = Form(
     starts=3,
     least_cycles=0,
     limited=False,
+    first_shares=3,
+    blocked=False,
 )
 
 

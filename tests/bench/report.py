@@ -20,6 +20,9 @@ class Row:
 
     Attributes:
         base: the variant that the ratio is to.
+        over: the metric of gpuslice itself that the ratio is to instead, and what the table calls
+            it.
+        of: what the ratio is of, p50 or p99.
         digits: behind the point.
         kept: whether a ratio that grows is a regression.
     """
@@ -27,6 +30,8 @@ class Row:
     metric: str
     title: str
     base: str = REFERENCE
+    over: tuple[str, str] | None = None
+    of: str = "p50"
     digits: int = 1
     kept: bool = True
 
@@ -35,6 +40,26 @@ def _latencies(phase: str, title: str, base: str = REFERENCE) -> tuple[Row, Row]
     return (
         Row(metric=f"prepare-{phase}", title=f"prepare, {title}, ms", base=base),
         Row(metric=f"unprepare-{phase}", title=f"unprepare, {title}, ms", base=base),
+    )
+
+
+def _enforced() -> Iterator[Row]:
+    yield from _latencies("mps-first", "first share of a GPU, starts its MPS daemon", FLOOR)
+    yield from _latencies("mps-whole", "whole GPU of the same node")
+    for verb in ("prepare", "unprepare"):
+        yield Row(
+            metric=f"{verb}-mps-further",
+            title=f"{verb}, further share of a GPU with MPS, ms",
+            over=(f"{verb}-mps-whole", "whole GPU"),
+        )
+    yield Row(metric="prepare-mps-free", title="prepare, the same, 4 in flight on 4 GPUs, ms")
+    # Not in the short form, and of few samples.
+    yield Row(
+        metric="prepare-mps-blocked",
+        title="prepare, the same beside a GPU that is blocked for 40 s, ms",
+        over=("prepare-mps-free", "without, 99th percentiles"),
+        of="p99",
+        kept=False,
     )
 
 
@@ -53,6 +78,7 @@ ROWS: tuple[Row, ...] = (
     *_latencies("share-c1", "shares, 1 in flight", PARALLEL),
     *_latencies("share-c16", "shares, 16 in flight", PARALLEL),
     *_latencies("share-burst", "100 shares of 8 GPUs at once", PARALLEL),
+    *_enforced(),
     Row(metric="cpu-c1", title="processor time per claim and back, 1 in flight, ms", digits=2),
     Row(metric="cpu-c16", title="the same, 16 in flight, ms", digits=2),
     Row(
@@ -136,14 +162,21 @@ def _compared(document: Document, row: Row) -> str:
     text = f"**{found.median:.2f}**"
     if found.most > found.least:
         text += f" ({found.least:.2f} to {found.most:.2f})"
-    return text if row.base == REFERENCE else f"{text} to {row.base}"
+    base = row.base if row.over is None else row.over[1]
+    return text if base == REFERENCE else f"{text} to {base}"
 
 
 def _ratio(document: Document, row: Row) -> Ratio | None:
-    ours, theirs = (_p50(document, row.metric, name) for name in (GPUSLICE, row.base))
+    metric, variant = (row.metric, row.base) if row.over is None else (row.over[0], GPUSLICE)
+    ours = _values(document, row.metric, GPUSLICE, row.of)
+    theirs = _values(document, metric, variant, row.of)
     return ratio(ours, theirs) if ours and theirs and all(theirs) else None
 
 
 def _p50(document: Document, metric: str, variant: str) -> list[float]:
-    values: list[float] = document["metrics"].get(metric, {}).get(variant, {}).get("p50", [])
+    return _values(document, metric, variant, "p50")
+
+
+def _values(document: Document, metric: str, variant: str, of: str) -> list[float]:
+    values: list[float] = document["metrics"].get(metric, {}).get(variant, {}).get(of, [])
     return values

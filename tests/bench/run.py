@@ -15,6 +15,7 @@ from tests.bench.drivers import GPUSLICE, LIMITED, REFERENCE, Driver, Usage
 from tests.bench.floor import Floor
 from tests.bench.machine import load_average, machine
 from tests.bench.measure import BURST, Bench, Figures, Form
+from tests.bench.mps import measure_mps
 from tests.bench.site import Site, large_nodes, shared_claims, site
 from tests.bench.starts import measure_starts, warm_up
 
@@ -37,6 +38,8 @@ def run(form: Form, *, name: str, binary: Path, folder: Path | None) -> dict[str
             bench = _measured(form, found, root, loads)
             _say(f"{form.starts} cold starts of each driver")
             measure_starts(found, bench.figures, form.starts)
+            with _told("shares that MPS enforces"):
+                measure_mps(found, bench.figures, form, root / "bare")
         loads.append(load_average())
         return {
             "form": name,

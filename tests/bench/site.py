@@ -8,10 +8,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 from dra_api.kubelet import dra_v1_pb2 as dra
-from tests.bench.api import NAMESPACE, RESOURCE, Api, claim_body, create_claims
+from tests.bench.api import (
+    NAMESPACE,
+    RESOURCE,
+    Api,
+    all_of,
+    claim_body,
+    create_claims,
+    named,
+    share_of,
+)
 from tests.bench.drivers import GPUSLICE, REFERENCE, VARIANTS, Driver, Setup
 from tests.kube.client import Json
 from tests.kube.harness import GATES, ApiServer
@@ -26,8 +34,6 @@ SHARED = 16
 SHARES_EACH = 32
 NODE_GPUS = 8
 """GPUs of the nodes whose starts are measured."""
-
-_SHARE_MIB = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,21 +98,21 @@ class Site:
         """Create claims that are allocated to a driver's node."""
         gpus = self._gpus(f"bench-{GPUSLICE}")
         whole = [
-            claim_body(f"{driver.variant}-whole-{number}", kind="gpu", result=_all_of(device))
+            claim_body(f"{driver.variant}-whole-{number}", kind="gpu", result=all_of(device))
             for number, device in enumerate(gpus[:WHOLE])
         ]
         parts = [
             claim_body(
                 f"{driver.variant}-share-{number}",
                 kind="slice",
-                result=_share_of(gpus[WHOLE + number % SHARED], number),
+                result=share_of(gpus[WHOLE + number % SHARED], number),
             )
             for number in range(shares)
         ]
         for body in (*whole, *parts):
             for result in body["status"]["allocation"]["devices"]["results"]:
                 result["pool"] = driver.node
-        stored = [_named(each) for each in create_claims(self.api, [*whole, *parts])]
+        stored = [named(each) for each in create_claims(self.api, [*whole, *parts])]
         return Claims(whole=stored[:WHOLE], shares=stored[WHOLE:])
 
     def _gpus(self, node: str) -> list[Json]:
@@ -152,30 +158,3 @@ def shared_claims(site: Site, drivers: dict[str, Driver], *, shares: int) -> dic
 
 def _slices(node: str) -> str:
     return f"{RESOURCE}/resourceslices?fieldSelector=spec.nodeName%3D{node}"
-
-
-def _all_of(device: Json) -> Json:
-    result: Json = {"pool": "", "device": device["name"]}
-    if device.get("allowMultipleAllocations"):
-        memory = device["capacity"]["memory"]["value"]
-        result["shareID"] = _share_id(0)
-        result["consumedCapacity"] = {"compute": "100", "memory": memory, "shares": "1"}
-    return result
-
-
-def _share_of(device: Json, number: int) -> Json:
-    return {
-        "pool": "",
-        "device": device["name"],
-        "shareID": _share_id(number),
-        "consumedCapacity": {"compute": "1", "memory": f"{_SHARE_MIB}Mi", "shares": "1"},
-    }
-
-
-def _share_id(number: int) -> str:
-    return f"{number:08x}-0000-4000-a000-{number:012x}"
-
-
-def _named(claim: dict[str, Any]) -> dra.Claim:
-    metadata = claim["metadata"]
-    return dra.Claim(namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"])

@@ -67,6 +67,34 @@ def test_table_has_medians_and_ranges_of_what_was_measured() -> None:
     assert len(lines) == 6
 
 
+def _alone(p50: list[float], p99: list[float]) -> dict[str, dict[str, list[float]]]:
+    return {"gpuslice": {"p50": p50, "p99": p99}}
+
+
+def test_further_shares_are_compared_with_whole_gpus_of_the_same_driver() -> None:
+    document = _document(
+        prepare_mps_further=_alone([3.0, 4.0], [9.0, 9.0]),
+        prepare_mps_whole=_alone([2.0, 4.0], [3.0, 3.0]),
+    )
+    assert ratios(document) == {"prepare-mps-further": 1.25}
+    assert "| **1.25** (1.00 to 1.50) to whole GPU |" in table(document)
+
+
+def test_first_shares_are_compared_with_the_bare_daemon() -> None:
+    document = _document(prepare_mps_first={"gpuslice": {"p50": [30.0]}, "floor": {"p50": [20.0]}})
+    assert ratios(document) == {"prepare-mps-first": 1.5}
+    assert "ms | 30.0 |  |  | 20.0 | **1.50** to floor |" in table(document)
+
+
+def test_block_is_told_by_99th_percentiles_and_fails_nothing() -> None:
+    document = _document(
+        prepare_mps_blocked=_alone([1.0, 1.0], [6.0, 9.0]),
+        prepare_mps_free=_alone([1.0, 1.0], [6.0, 6.0]),
+    )
+    assert ratios(document) == {}
+    assert "| **1.25** (1.00 to 1.50) to without, 99th percentiles |" in table(document)
+
+
 def test_readme_gets_the_table_between_its_marks_and_nowhere_else() -> None:
     document = _document(prepare_c1=_both([1.0], [2.0]))
     readme = README.read_text()
