@@ -21,7 +21,11 @@ HOMES = {
     "kubernetes": ("dra_driver/adapters/kube",),
     "urllib3": ("dra_driver/adapters/kube",),
     "pynvml": ("dra_driver/adapters/nvml",),
-    "ctypes": ("dra_driver/adapters/nvml", "dra_driver/adapters/cuda_client"),
+    "ctypes": (
+        "dra_driver/adapters/nvml",
+        "dra_driver/adapters/cuda_client",
+        "dra_driver/adapters/cuda_helper",
+    ),
     "subprocess": ("dra_driver/adapters/process",),
     "tenacity": ("dra_driver/adapters/", "dra_driver/loops/"),
     "opentelemetry": ("dra_driver/telemetry/",),
