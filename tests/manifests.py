@@ -9,6 +9,7 @@ import yaml
 FOLDER = Path(__file__).parents[1] / "manifests"
 BASE = FOLDER / "base"
 SIMULATED = FOLDER / "overlays" / "simulated"
+SIMULATED_MPS = FOLDER / "overlays" / "simulated-mps"
 EXAMPLES = tuple(sorted((FOLDER / "examples").glob("*.yaml")))
 
 Document = dict[str, Any]

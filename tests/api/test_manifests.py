@@ -41,12 +41,12 @@ def server(request: pytest.FixtureRequest) -> ApiServer:
     return found
 
 
-@pytest.mark.parametrize("folder", ["base", "overlays/simulated"])
+@pytest.mark.parametrize("folder", ["base", "overlays/simulated", "overlays/simulated-mps"])
 def test_server_keeps_all_of_a_build(server: ApiServer, kubectl: Path, folder: str) -> None:
     documents = build(kubectl, FOLDER / folder)
     assert {each["kind"] for each in documents} == KINDS
     names = {each["metadata"]["name"] for each in of_kind("DaemonSet", documents)}
-    assert names == (PLUGIN | MPSD if folder == "base" else PLUGIN)
+    assert names == (PLUGIN if folder == "overlays/simulated" else PLUGIN | MPSD)
     _account(server)
     for document in (*documents, *_pods(documents)):
         assert try_out(server.admin, document) == [], document["metadata"]["name"]

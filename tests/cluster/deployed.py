@@ -42,12 +42,13 @@ def deploy(
     overlay: str = "simulated",
     components: Sequence[str] = (),
     settings: Mapping[str, str] | None = None,
+    mpsd_settings: Mapping[str, str] | None = None,
 ) -> None:
     """Install the driver, or change how it is installed; returns once its Pod serves the node.
 
     `image` is an archive to load first, None where the node has the image already. `simulate` is
     what `set_simulated` takes. `publish_mode`, `static_layout` and `settings` (by name) are flags
-    of the plugin. What is not given is as shipped. `overlay` and `components` are folders of
+    of the plugin, `mpsd_settings` those of mpsd. What is not given is as shipped. `overlay` and `components` are folders of
     manifests/overlays and manifests/components.
 
     Raises:
@@ -56,14 +57,19 @@ def deploy(
     if image is not None:
         cluster.load_image(image)
     flags = {"publish-mode": publish_mode, "static-layout": static_layout, **(settings or {})}
+    chosen = {
+        "plugin": {name: value for name, value in flags.items() if value is not None},
+        "mpsd": dict(mpsd_settings or {}),
+    }
     if simulate is not None:
         set_simulated(cluster, simulate)
-        flags["simulate"] = _SIMULATED_FILE
-    chosen = {name: value for name, value in flags.items() if value is not None}
+        for component in chosen:
+            chosen[component]["simulate"] = _SIMULATED_FILE
     objects = _rendered(cluster, overlay, components)
     for each in objects:
         if each["kind"] == "DaemonSet":
-            _adapt(each, flags=chosen, node=cluster.node_name)
+            component = each["metadata"]["name"].removeprefix("gpuslice-")
+            _adapt(each, flags=chosen[component], node=cluster.node_name)
     cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(objects))
     wait_deployed(cluster)
 
@@ -171,14 +177,14 @@ def published(cluster: Cluster, *, node: str | None = None) -> Devices:
 
 def plugin_pod(cluster: Cluster) -> Json:
     """Give the driver's Pod on the real node; there has to be one alone that is not ending."""
-    (found,) = (pod for pod in _pods(cluster) if "deletionTimestamp" not in pod["metadata"])
+    (found,) = (pod for pod in pods_of(cluster) if "deletionTimestamp" not in pod["metadata"])
     return found
 
 
 def plugin_log(cluster: Cluster, *, lines: int = 30) -> str:
     """Give the end of the logs of the driver's Pods, of those that ended before, too."""
     texts = []
-    for pod in _pods(cluster):
+    for pod in pods_of(cluster):
         name = pod["metadata"]["name"]
         for previous in ("true", "false"):
             arguments = ("-n", NAMESPACE, name, f"--tail={lines}", f"--previous={previous}")
@@ -189,9 +195,8 @@ def plugin_log(cluster: Cluster, *, lines: int = 30) -> str:
     return "\n".join(texts)
 
 
-def daemon_set(cluster: Cluster) -> Json:
-    (found,) = cluster.admin.list(_DAEMON_SETS)
-    return found
+def daemon_set(cluster: Cluster, component: str = "plugin") -> Json:
+    return cluster.admin.get(f"{_DAEMON_SETS}/gpuslice-{component}")
 
 
 def _rendered(cluster: Cluster, overlay: str, components: Sequence[str]) -> list[Json]:
@@ -211,8 +216,9 @@ def _rendered(cluster: Cluster, overlay: str, components: Sequence[str]) -> list
     return [each for each in yaml.safe_load_all(cluster.kubectl("kustomize", str(folder))) if each]
 
 
-def _pods(cluster: Cluster) -> tuple[Json, ...]:
-    labels = daemon_set(cluster)["spec"]["selector"]["matchLabels"]
+def pods_of(cluster: Cluster, component: str = "plugin") -> tuple[Json, ...]:
+    """Give the Pods of one of the driver's DaemonSets, those that are ending among them."""
+    labels = daemon_set(cluster, component)["spec"]["selector"]["matchLabels"]
     selector = ",".join(f"{key}={value}" for key, value in labels.items())
     return cluster.admin.list(_PODS, labelSelector=selector)
 
@@ -225,7 +231,7 @@ def _rollout_problem(cluster: Cluster) -> str:
         name: status.get(name, 0)
         for name in ("desiredNumberScheduled", "updatedNumberScheduled", "numberAvailable")
     }
-    pods = [(pod["metadata"]["name"], pod["status"].get("phase")) for pod in _pods(cluster)]
+    pods = [(pod["metadata"]["name"], pod["status"].get("phase")) for pod in pods_of(cluster)]
     done = seen and len(pods) == 1 and set(counts.values()) == {1}
     return "" if done else f"{counts}, Pods {pods}"
 

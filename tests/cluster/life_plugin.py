@@ -34,7 +34,7 @@ def replace_plugin(cluster: Cluster) -> None:
 
 def plugin_pods(cluster: Cluster) -> tuple[Json, ...]:
     """Give the driver's Pods, those that are ending among them."""
-    return cluster.admin.list(f"/api/v1/namespaces/{deployed.NAMESPACE}/pods")
+    return deployed.pods_of(cluster)
 
 
 def published_slices(cluster: Cluster) -> frozenset[str]:

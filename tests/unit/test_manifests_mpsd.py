@@ -12,7 +12,7 @@ from dra_driver.cli.commands import app
 from dra_driver.settings import Settings, load
 from dra_driver.telemetry import http
 from tests import manifests
-from tests.manifests import BASE, SIMULATED, Document
+from tests.manifests import BASE, SIMULATED, SIMULATED_MPS, Document
 
 PLUGIN_POD = manifests.pod_spec(manifests.daemon_set())
 (PLUGIN,) = PLUGIN_POD["containers"]
@@ -103,6 +103,23 @@ def test_simulated_overlay_has_no_mpsd_as_its_plugin_simulates_it() -> None:
     (settings,) = manifests.read(SIMULATED / "settings.yaml")
     assert not {"mpsd-socket", "mps-control-path"} & set(settings)
     assert not [each for each in PLUGIN["args"] if each.startswith(("--mpsd", "--mps"))]
+
+
+@pytest.mark.parametrize("command", ["plugin", "mpsd"])
+def test_settings_of_simulated_gpus_with_real_daemons_are_understood(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NODE_NAME", "node-a")
+    (container,) = manifests.pod_spec(manifests.daemon_set(command))["containers"]
+    parser = cast("Any", typer.main.get_command(app)).commands[command]
+    context = parser.make_context(command, container["args"][1:])
+    given = {name: text for name, text in context.params.items() if text is not None}
+    settings = load(given | {"config": str(SIMULATED_MPS / "settings.yaml")})
+    assert settings.simulate
+    # Only then the plugin has mpsd hold its shares.
+    assert settings.mpsd_socket == str(settings.run_dir / "mpsd.sock")
+    assert settings.mps_control_path is not None
+    assert settings.mps_control_path.startswith(f"{settings.host_root}/")
 
 
 def test_quota_has_room_for_both_on_every_node() -> None:
