@@ -1,0 +1,89 @@
+"""How an operation of the checkpoint hook is given up, and how it ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from dra_driver.model.checkpoint import Code, Kind, Operation, OperationState
+from dra_driver.plan.operation_moves import lost, refs
+from dra_driver.plan.operation_times import kill_s, rollback_s, verify_s
+from dra_driver.plan.operation_values import Effect, KillContainer, Look, Problem, TellPod
+
+CHECKPOINT_FAILED: Final = "GPUCheckpointFailed"
+RESTORE_FAILED: Final = "GPURestoreFailed"
+"""Reasons of Events."""
+
+S = OperationState
+Stepped = tuple[Operation, tuple[Effect, ...]]
+
+LEASED: Final = frozenset((S.PREPARING, S.LOCKED, S.GPU_CHECKPOINTED, S.DELEGATED, S.CHECKED))
+"""States that wait for the caller."""
+
+
+def give_up(
+    operation: Operation, ending: OperationState, problem: Problem, now_s: float
+) -> Stepped:
+    """End what waits for its caller; a restored container runs on only where its state is good."""
+    if operation.state not in LEASED:
+        return operation, ()
+    if operation.kind is Kind.CHECKPOINT:
+        return roll_back(operation, ending, problem, now_s)
+    told = with_cause(operation, problem)
+    until_s = now_s + verify_s(told)
+    return replace(told, state=S.VERIFYING, ending=ending, until_s=until_s), (Look(),)
+
+
+def roll_back(
+    operation: Operation, ending: OperationState, problem: Problem, now_s: float
+) -> Stepped:
+    told = with_cause(operation, problem)
+    until_s = now_s + rollback_s(told)
+    return replace(told, state=S.ROLLING_BACK, ending=ending, until_s=until_s), (Look(),)
+
+
+def kill(operation: Operation, problem: Problem, now_s: float) -> Stepped:
+    told = with_cause(operation, problem)
+    return replace(told, state=S.KILLING, until_s=now_s + kill_s()), (KillContainer(),)
+
+
+def killed(operation: Operation, problem: Problem | None) -> Stepped:
+    if operation.state is not S.KILLING or problem is not None:
+        return operation, ()
+    text = f"its GPU state could not be restored, so the container was killed: {operation.text}"
+    return replace(operation, state=S.FAILED_KILLED), (TellPod(reason=RESTORE_FAILED, text=text),)
+
+
+def unhealthy(operation: Operation, text: str) -> Stepped:
+    told = with_cause(operation, Problem(code=Code.DATA_LOSS, text=text))
+    reason = CHECKPOINT_FAILED if told.kind is Kind.CHECKPOINT else RESTORE_FAILED
+    first = f" ({told.text})" if told.text != text else ""
+    return (
+        replace(told, state=S.FAILED_UNHEALTHY, code=Code.DATA_LOSS),
+        (TellPod(reason=reason, text=f"{text}{first}: delete the pod"),),
+    )
+
+
+def rebooted(operation: Operation) -> Stepped:
+    """Its processes are gone; an image that was there before stays good."""
+    gone = tuple(replace(each, state=None) for each in operation.processes)
+    there = operation.kind is Kind.CHECKPOINT and operation.state in (S.CAPTURED, S.VERIFYING)
+    if there or operation.state is S.ROLLING_BACK:
+        return replace(operation, processes=gone, state=operation.ending), ()
+    told = with_cause(operation, Problem(code=Code.ABORTED, text="the node was restarted"))
+    return replace(told, processes=gone, state=S.FAILED_CLEAN), ()
+
+
+def with_cause(operation: Operation, problem: Problem) -> Operation:
+    """The first cause stays."""
+    if operation.text:
+        return operation
+    return replace(operation, text=problem.text, code=problem.code)
+
+
+def loss(operation: Operation) -> Problem | None:
+    """Whether the state of a process is lost."""
+    broken = tuple(filter(lost, operation.processes))
+    if not broken:
+        return None
+    return Problem(code=Code.DATA_LOSS, text=f"the CUDA state of {refs(broken)} is lost")
