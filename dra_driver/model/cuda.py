@@ -38,3 +38,30 @@ class DeviceMapping:
 
     old: GpuUuid
     new: GpuUuid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointAbility:
+    """What this node can do with CUDA state of processes; each text is empty, or why it cannot.
+
+    Attributes:
+        no_driver: the driver's checkpoint API, from driver 570.
+        no_migration: restore onto other GPUs through it, from driver 580.
+        no_plugin: CRIU takes CUDA state along by itself, with its plugin and cuda-checkpoint.
+    """
+
+    no_driver: str = ""
+    no_migration: str = ""
+    no_plugin: str = ""
+
+    @property
+    def driver(self) -> bool:
+        return not self.no_driver
+
+    @property
+    def migration(self) -> bool:
+        return not self.no_migration
+
+    @property
+    def plugin(self) -> bool:
+        return not self.no_plugin

@@ -8,6 +8,7 @@
  *   fail N [S]   returns N; leaves the process in state S where that is given
  *   busy         takes as long as a lock may, then returns NOT_READY
  *   hang, crash  never returns; ends the caller by SIGSEGV
+ *   kill         ends the process, then the caller by SIGSEGV
  * Actions: init, get-restore-tid, get-state, lock, checkpoint, restore, unlock.
  * STATE/calls gets a line for each. */
 #include <dirent.h>
@@ -193,7 +194,9 @@ static inline int scripted(const char *action, const struct process *process, in
 	fclose(file);
 	while (strcmp(word, "hang") == 0)
 		pause();
-	if (strcmp(word, "crash") == 0)
+	if (strcmp(word, "kill") == 0 && process)
+		kill(process->pid, SIGKILL);
+	if (strcmp(word, "crash") == 0 || strcmp(word, "kill") == 0)
 		raise(SIGSEGV);
 	if (strcmp(word, "busy") == 0) {
 		usleep(timeout_ms * 1000);
