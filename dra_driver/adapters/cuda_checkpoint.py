@@ -11,14 +11,13 @@ from dra_driver.adapters.cuda_calls import Answer, call_driver
 from dra_driver.adapters.driver_programs import DriverPrograms
 from dra_driver.adapters.process_stat import start_time
 from dra_driver.errors import AdapterError, CudaFailed, OutOfTime
-from dra_driver.model.cuda import CudaState, DeviceMapping, ProcessRef
+from dra_driver.model.cuda import MIGRATION_CUDA, CudaState, DeviceMapping, ProcessRef
 from dra_driver.model.deadline import Deadline
 from dra_driver.model.device import GpuUuid
 from dra_driver.ports import Clock
 
 _INVALID_VALUE, _OUT_OF_MEMORY, _ILLEGAL_STATE, _NOT_READY, _NOT_SUPPORTED = 1, 2, 401, 600, 801
 _STATES = (CudaState.RUNNING, CudaState.LOCKED, CudaState.CHECKPOINTED, CudaState.FAILED)
-_MIGRATION_CUDA = 13000
 _DRIVER_SHARE = 0.8
 """Of the time for a lock: the helper has to start, and is to answer rather than be killed."""
 
@@ -115,7 +114,7 @@ class CudaCheckpoint:
 
     def _can_migrate(self, process: ProcessRef, deadline: Deadline) -> None:
         answer = self._call(cuda_helper.VERSION, process, deadline)
-        if answer.code or answer.value is None or answer.value < _MIGRATION_CUDA:
+        if answer.code or answer.value is None or answer.value < MIGRATION_CUDA:
             raise AdapterError(
                 f"process {process.pid} cannot be restored onto other GPUs: that needs NVIDIA "
                 f"driver 580 or newer, and this one runs CUDA {_version(answer.value)}",

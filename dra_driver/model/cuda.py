@@ -7,8 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from dra_driver.model.device import GpuUuid
+
+MIGRATION_CUDA: Final = 13000
+"""cuDriverGetVersion from which on a process can be restored onto other GPUs: CUDA 13.0, that is
+driver 580."""
 
 
 class CudaState(StrEnum):
