@@ -115,6 +115,12 @@ class Settings(BaseSettings):
     nvidia_smi_path: _Text = _setting(
         "FILE", "", "Program nvidia-smi. Default: looked for below --driver-root."
     )
+    cuda_checkpoint_path: _Text = _setting(
+        "FILE",
+        "",
+        "Program cuda-checkpoint, as CRIU finds it. Default: looked for in the program folders of "
+        "--host-root.",
+    )
 
     simulate: _Text = _setting(
         "FILE",
