@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.checkpoint_fixtures import checkpoints, criu_on_node, script
 from tests.cluster.driver_fixtures import (
     deployed_gates,
     deployed_newest,
@@ -13,6 +14,7 @@ from tests.cluster.driver_fixtures import (
     new_namespace,
 )
 from tests.cluster.life_fixtures import site
+from tests.cluster.mps_fixtures import deployed_mps, mps_node, mps_programs, mps_site
 from tests.kube.cluster_fixtures import (
     cluster_default,
     cluster_folder,
@@ -24,12 +26,15 @@ from tests.kube.cluster_fixtures import (
 )
 
 __all__ = [
+    "checkpoints",
     "cluster_default",
     "cluster_folder",
     "cluster_gates",
     "cluster_newest",
     "clusters_built",
+    "criu_on_node",
     "deployed_gates",
+    "deployed_mps",
     "deployed_newest",
     "deployed_static",
     "driver",
@@ -37,8 +42,12 @@ __all__ = [
     "driver_image",
     "driver_newest",
     "driver_static",
+    "mps_node",
+    "mps_programs",
+    "mps_site",
     "new_namespace",
     "pytest_runtest_makereport",
+    "script",
     "site",
 ]
 
@@ -51,3 +60,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker("root")
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(120, func_only=True))
+    # They have another driver installed in a cluster of others.
+    items.sort(key=lambda item: "deployed_mps" in getattr(item, "fixturenames", ()))

@@ -31,6 +31,11 @@ def containerd_folder() -> Path:
     return _built("containerd-build")
 
 
+def criu_folder() -> Path:
+    """Give the cached folder with criu and its plugins; half a minute when it has to be built."""
+    return _built("criu-build")
+
+
 def mps_driver_root(version: str) -> Path:
     """Give a cached folder with MPS of that version as a driver's root has it; seconds to fetch."""
     return _built("mps-daemons", version)

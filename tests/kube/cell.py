@@ -26,7 +26,7 @@ from tests.kube.process import NotReadyError, wait_until
 BOUND = {"run": "/run", "kubelet": "/var/lib/kubelet", "containerd": "/var/lib/containerd"}
 """Folder of the cell → where its processes see it. Sockets there work from outside, too."""
 
-COPIED_ON_WRITE = ("/etc", "/var/lib", "/var/log")
+COPIED_ON_WRITE = ("/etc", "/opt", "/var/lib", "/var/log")
 """Folders of the machine that the cell's processes see, and change for themselves only."""
 
 # As the kubelet wants them; the first would make a machine reboot that now survives.
@@ -91,13 +91,23 @@ class Cell:
             cgroup_procs=self.cgroups.daemons_procs,
         )
 
+    @property
+    def programs(self) -> Path:
+        """Programs that the node has besides the machine's, or instead of them."""
+        return self.folder / "programs"
+
+    def search_path(self, folder: Path) -> str:
+        """Give PATH for a process of the node that needs a folder of built programs."""
+        machine = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        return f"{self.programs}:{folder}:{machine}"
+
     def create(self) -> Addresses:
         """Create everything but the folder, which has to exist.
 
         Raises:
             NotReadyError: there is no free range of addresses, or mounting fails.
         """
-        for name in ("processes", "logs", *BOUND, *_layers()):
+        for name in ("processes", "logs", "programs", *BOUND, *_layers()):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         self.cgroups.create()
         self._create_mount_namespace()

@@ -16,8 +16,14 @@ from tests.kube.client import Client, write_kubeconfig
 from tests.kube.cluster_state import ClusterState
 from tests.kube.components import Components
 from tests.kube.daemons import ProcessId
-from tests.kube.identities import ADMIN, write_identities, write_kubelet_client_certificate
+from tests.kube.identities import (
+    API_SERVER,
+    cluster_users,
+    write_identities,
+    write_kubelet_client_certificate,
+)
 from tests.kube.images import write_base_images
+from tests.kube.objects import bind_cluster_role
 from tests.kube.process import NotReadyError
 from tests.kube.profiles import DEFAULT, Profile
 from tests.kube.readiness import Readiness
@@ -148,7 +154,7 @@ class Cluster:
         return self.folder / "run" / "cdi"
 
     def node_path(self, path: str) -> Path:
-        """Give the place of a file that the node wrote to /etc, /var/lib, /var/log or /run."""
+        """Give the place of a file that the node wrote to /etc, /opt, /var or /run."""
         return self.cell.place_of(path)
 
     def client(self, token: str) -> Client:
@@ -170,6 +176,10 @@ class Cluster:
     def load_image(self, archive: Path) -> None:
         """Import an archive in OCI layout, so that pods can use its images without pulling."""
         self._ctr.import_images(archive)
+
+    def tasks(self) -> dict[str, str]:
+        """Give what containerd says of each container, by id, such as RUNNING and PAUSED."""
+        return self._ctr.tasks()
 
     def pid(self, component: str) -> int | None:
         """Give the id of a component's process, if it runs."""
@@ -218,7 +228,8 @@ class Cluster:
             "kube-scheduler": self._components.kube_scheduler,
             "kubelet": self._components.kubelet,
         }[component]()
-        environment = {"PATH": _path(containerd_folder()), "NO_PROXY": "*", "no_proxy": "*"}
+        path = self.cell.search_path(containerd_folder())
+        environment = {"PATH": path, "NO_PROXY": "*", "no_proxy": "*"}
         if component != "containerd":
             version = self._state.node_version if component == "kubelet" else self.version
             command = (str(kubernetes_binary(version, whole_cluster=True)), *command)
@@ -247,7 +258,7 @@ class Cluster:
 
     def _write_files(self, binary: Path) -> None:
         self._control.mkdir()
-        write_identities(self._control, _users(self.node_name))
+        write_identities(self._control, cluster_users(self.node_name))
         write_kubelet_client_certificate(self._control)
         self._components.write_config()
         write_kubectl(self.folder / "kubectl", binary=binary, kubeconfig=self.kubeconfig)
@@ -258,8 +269,9 @@ class Cluster:
         self.start("etcd")
         readiness.wait_for_etcd()
         self.start_api()
-        for name in _users(self.node_name):
+        for name in cluster_users(self.node_name):
             self.write_kubeconfig(name, token=(self._control / f"{name}.token").read_text())
+        bind_cluster_role(self.admin, "system:kubelet-api-admin", user=API_SERVER)
         self._say(f"API server {self.version} serves at {self.url}")
         for component in CONTROLLERS:
             self.start(component)
@@ -282,16 +294,3 @@ class Cluster:
             number=self._state.number if number is None else number,
         )
         self._state.save(self.folder)
-
-
-def _users(node_name: str) -> dict[str, tuple[str, str]]:
-    return {
-        **ADMIN,
-        "controller-manager": ("system:kube-controller-manager", ""),
-        "scheduler": ("system:kube-scheduler", ""),
-        "kubelet": (f"system:node:{node_name}", "system:nodes"),
-    }
-
-
-def _path(first: Path) -> str:
-    return f"{first}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -9,6 +9,9 @@ from pathlib import Path
 ADMIN = {"admin": ("admin", "system:masters")}
 """File name → user and group; RBAC does not bind this one."""
 
+API_SERVER = "kube-apiserver"
+"""What the API server's user is called where it asks a kubelet."""
+
 
 def write_identities(folder: Path, users: Mapping[str, tuple[str, str]] = ADMIN) -> None:
     """Write ``tokens.csv``, a ``<file name>.token`` for each user, and ``service-account.key``.
@@ -24,16 +27,26 @@ def write_identities(folder: Path, users: Mapping[str, tuple[str, str]] = ADMIN)
     _write_secret(folder / "service-account.key", _ec_private_key_pem())
 
 
+def cluster_users(node_name: str) -> dict[str, tuple[str, str]]:
+    """Give the users of a whole cluster with one node, as `write_identities` takes them."""
+    return {
+        **ADMIN,
+        "controller-manager": ("system:kube-controller-manager", ""),
+        "scheduler": ("system:kube-scheduler", ""),
+        "kubelet": (f"system:node:{node_name}", "system:nodes"),
+    }
+
+
 def write_kubelet_client_certificate(folder: Path) -> None:
     """Write ``kubelet-client.crt`` and ``.key``: what the API server shows to kubelets.
 
-    The certificate is its own authority, and its group may do everything on a node.
+    The certificate is its own authority. RBAC decides what its user may do on a node.
     """
     subprocess.run(
         [
             *("openssl", "req", "-x509", "-nodes", "-days", "365"),
             *("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
-            *("-subj", "/O=system:masters/CN=kube-apiserver"),
+            *("-subj", f"/CN={API_SERVER}"),
             *("-addext", "extendedKeyUsage=clientAuth"),
             *("-keyout", str(folder / "kubelet-client.key")),
             *("-out", str(folder / "kubelet-client.crt")),

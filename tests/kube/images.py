@@ -28,6 +28,8 @@ class Image:
     command: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    """Of the manifest."""
 
 
 def write_archive(target: Path, images: Sequence[Image]) -> Path:
@@ -170,4 +172,5 @@ def _manifest(blobs: _Blobs, image: Image) -> dict[str, Any]:
         "mediaType": f"{_MEDIA}.manifest.v1+json",
         "config": blobs.add_json("config.v1+json", config),
         "layers": layers,
+        **({"annotations": image.annotations} if image.annotations else {}),
     }

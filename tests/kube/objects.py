@@ -63,6 +63,18 @@ def grant_cluster_role(
     wait_for_rights(admin, rules=rules, namespace=namespace, service_account=service_account)
 
 
+def bind_cluster_role(admin: Client, role: str, *, user: str) -> None:
+    """Give a user the rights of a ClusterRole; they work some moments later."""
+    group = "rbac.authorization.k8s.io"
+    admin.apply(
+        {
+            **_named(f"{group}/v1", "ClusterRoleBinding", name=f"{role}-{user}"),
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+        }
+    )
+
+
 def wait_for_rights(
     admin: Client, *, rules: Sequence[Json], namespace: str, service_account: str
 ) -> None:

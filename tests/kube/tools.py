@@ -34,6 +34,11 @@ class Ctr:
         """Import an archive, for the kubelet to find its images."""
         self._run("-n", "k8s.io", "images", "import", str(archive.absolute()))
 
+    def tasks(self) -> dict[str, str]:
+        """Give the states of the node's containers, by id."""
+        lines = self._run("-n", "k8s.io", "tasks", "list").splitlines()[1:]
+        return {fields[0]: fields[-1] for fields in map(str.split, lines)}
+
     def problem(self) -> str:
         """Say why containerd does not serve; it does if the answer is empty."""
         try:
@@ -42,9 +47,9 @@ class Ctr:
             return str(error)
         return ""
 
-    def _run(self, *arguments: str) -> None:
+    def _run(self, *arguments: str) -> str:
         command = (str(self.program), "--address", CONTAINERD_SOCKET, *arguments)
-        run(self.cell.inside(command))
+        return run(self.cell.inside(command))
 
 
 def run(argv: Sequence[str], *, stdin: str | None = None, timeout_s: float = 120.0) -> str:

@@ -1,0 +1,43 @@
+"""Fixtures: a node that checkpoints and restores, with and without the driver's hook."""
+
+import itertools
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.checkpoint_script import ActionScript
+from tests.cluster.checkpoint_site import Checkpoints
+from tests.cluster.life_site import site_on
+from tests.kube.cluster import Cluster
+from tests.kube.criu import allow_checkpoints, configure_criu, install_criu, remove_criu
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def criu_on_node(deployed_gates: Cluster) -> Iterator[Cluster]:
+    """The cluster whose driver offers shares, on a node with CRIU."""
+    install_criu(deployed_gates)
+    allow_checkpoints(deployed_gates.admin)
+    yield deployed_gates
+    remove_criu(deployed_gates)
+
+
+@pytest.fixture
+def checkpoints(criu_on_node: Cluster) -> Iterator[Checkpoints]:
+    """Checkpoints of pods of a new namespace, of which nothing is left after the test."""
+    with site_on(criu_on_node, f"checkpoint-{next(_numbers)}") as site:
+        checkpoints = Checkpoints(site=site)
+        yield checkpoints
+        checkpoints.remove()
+
+
+@pytest.fixture
+def script(criu_on_node: Cluster) -> Iterator[ActionScript]:
+    """A script that CRIU calls on the node."""
+    script = ActionScript.install(criu_on_node)
+    configure_criu(criu_on_node, f"action-script {script.path}")
+    yield script
+    configure_criu(criu_on_node)
+    shutil.rmtree(script.folder)

@@ -1,0 +1,66 @@
+"""What the runtime and the kernel say of a container: the truth that no log can replace."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from tests.cluster.checkpoint_site import Count
+from tests.cluster.life_site import Tenant
+from tests.kube.cluster import Cluster
+from tests.kube.process import wait_until
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeState:
+    """One container: containerd's word, whether its cgroup is frozen, its first process's state.
+
+    `process` is the letter of /proc/PID/stat, where S and R are at work; empty if there is none.
+    """
+
+    task: str
+    frozen: bool
+    process: str
+
+    @classmethod
+    def of(cls, cluster: Cluster, tenant: Tenant) -> Self:
+        return cls(
+            task=cluster.tasks().get(tenant.container.removeprefix("containerd://"), ""),
+            frozen=_frozen(tenant.pid),
+            process=_process(tenant.pid),
+        )
+
+    @property
+    def at_work(self) -> bool:
+        return self.task == "RUNNING" and not self.frozen and self.process in {"R", "S"}
+
+
+def wait_at_work(cluster: Cluster, tenant: Tenant) -> None:
+    """Wait until the same container as before runs, thawed, and counts on."""
+    seen = Count.of(tenant)
+
+    def problem() -> str:
+        state, now = RuntimeState.of(cluster, tenant), Count.of(tenant)
+        goes_on = now.process == seen.process and now.number > seen.number
+        return "" if state.at_work and goes_on else f"{state} at {now}"
+
+    wait_until(problem, waiting_for=f"pod {tenant.name} to count on from {seen}")
+
+
+def _frozen(pid: int) -> bool:
+    try:
+        lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    folders = dict(line.split(":", 2)[1:] for line in lines)
+    if "freezer" in folders:
+        state = Path(f"/sys/fs/cgroup/freezer{folders['freezer']}/freezer.state")
+        return state.read_text() != "THAWED\n"
+    events = Path(f"/sys/fs/cgroup{folders['']}/cgroup.events").read_text()
+    return "frozen 1" in events.splitlines()
+
+
+def _process(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
