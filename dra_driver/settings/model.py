@@ -170,6 +170,34 @@ class Settings(BaseSettings):
         "SECONDS", 5.0, "Pause between looks at the memory of shares."
     )
 
+    checkpoint_hook: Annotated[bool, BeforeValidator(values.flag)] = _setting(
+        "BOOL",
+        False,
+        "Whether CRIU on this node calls the driver before and after checkpoints and restores: the "
+        "plugin installs the program and its line in CRIU's configuration, and with false takes "
+        "out what it finds of them.",
+    )
+    hook_path: Annotated[Path, BeforeValidator(values.program_path)] = _setting(
+        "FILE",
+        Path("/opt/gpuslice/bin/gpuslice-hook"),
+        "Where the program of --checkpoint-hook goes, on the host.",
+    )
+    hook_socket: _Text = _setting(
+        "SOCKET",
+        "",
+        "Socket on which that program asks, as the host sees it. Default: hook.sock in --run-dir.",
+    )
+    checkpoint_socket: _Text = _setting(
+        "SOCKET",
+        "",
+        "Socket of the checkpoint service, for controllers. Default: checkpoint.sock in --run-dir.",
+    )
+    checkpoints_dir: _Directory = _setting(
+        "DIR",
+        Path("/var/lib/kubelet/checkpoints"),
+        "Where the kubelet keeps the archives of checkpoints; only read.",
+    )
+
     http_endpoint: Annotated[Endpoint | None, BeforeValidator(values.endpoint)] = _setting(
         "HOST:PORT", None, "Serves /healthz, /readyz and /metrics. Default: off."
     )

@@ -17,6 +17,7 @@ _LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"{_LABEL}(?:\.{_LABEL})*", re.ASCII)
 _POD_UID = re.compile(r"[A-Za-z0-9-]{0,63}", re.ASCII)
 _ENDPOINT = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s:\[\]/]*)):(\d{1,5})", re.ASCII)
+_PROGRAM = re.compile(r"/[A-Za-z0-9._/+@-]*[A-Za-z0-9_+@-]", re.ASCII)
 _NODE_NAME_MAX = 253
 _DRIVER_NAME_MAX = 27
 _PORT_MAX = 65535
@@ -68,6 +69,18 @@ def directory(given: object) -> Path:
     text = _text(given)
     if not text.startswith("/") or "\0" in text or ".." in text.split("/"):
         raise ValueError("give an absolute path without '..', such as /var/lib/gpuslice")
+    return Path(text)
+
+
+def program_path(given: object) -> Path:
+    """A path that CRIU's configuration can name, below a folder of its own."""
+    text = _text(given)
+    parts = text.split("/")
+    if not _PROGRAM.fullmatch(text) or ".." in parts or len([each for each in parts if each]) < 3:  # noqa: PLR2004
+        raise ValueError(
+            "give an absolute path of letters, digits and ._+@-, in a folder of a folder, such as "
+            "/opt/gpuslice/bin/gpuslice-hook"
+        )
     return Path(text)
 
 

@@ -114,6 +114,10 @@ def test_settings_make_a_files_path_absolute(
 
 
 _DIRECTORY = "give an absolute path without '..', such as /var/lib/gpuslice"
+_PROGRAM = (
+    "give an absolute path of letters, digits and ._+@-, in a folder of a folder, such as "
+    "/opt/gpuslice/bin/gpuslice-hook"
+)
 _DRIVER = (
     "give a DNS subdomain of at most 27 characters (it becomes a part of socket paths), such as "
     "gpuslice.io"
@@ -140,6 +144,11 @@ _SECONDS = "give a number of seconds above 0, at most 86400"
         ("cdi_root", "", _DIRECTORY),
         ("run_dir", "/run/../etc", _DIRECTORY),
         ("kubelet_plugins_directory_path", "a\0b", _DIRECTORY),
+        ("hook_path", "gpuslice-hook", _PROGRAM),
+        ("hook_path", "/gpuslice-hook", _PROGRAM),
+        ("hook_path", "/opt/../gpuslice-hook", _PROGRAM),
+        ("hook_path", "/opt/gpu slice/hook", _PROGRAM),
+        ("hook_path", "/opt/gpuslice/", _PROGRAM),
         ("publish_mode", "Static", "give one of auto, consumable, static"),
         ("allow_burst", "maybe", "give true or false"),
         ("mps_single_uid", "root", _UID),
