@@ -119,6 +119,14 @@ def test_helper_inherits_no_files(
     assert (first.action, first.arguments) == ("init", "")
 
 
+def test_helper_ends_without_the_library(
+    cuda: CudaCheckpoint, simulation: CudaSimulation, process: ProcessRef
+) -> None:
+    assert cuda.state(process, _soon()) is CudaState.RUNNING
+    actions = [call.action for call in simulation.calls()]
+    assert actions == ["init", "get-restore-tid", "get-state"]
+
+
 def test_helper_that_cannot_be_killed_is_told() -> None:
     own = os.getpid()
     text = _killed("cuInit", own, 3.0, Path("/proc"))

@@ -34,6 +34,11 @@ int cuInit(unsigned flags)
 	return scripted("init", NULL, 0);
 }
 
+__attribute__((destructor)) static void unload(void)
+{
+	tell("exit", getpid(), "");
+}
+
 int cuDriverGetVersion(int *version)
 {
 	*version = read_number(STATE "/version", 13000);

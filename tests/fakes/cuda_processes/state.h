@@ -9,8 +9,9 @@
  *   busy         takes as long as a lock may, then returns NOT_READY
  *   hang, crash  never returns; ends the caller by SIGSEGV
  *   kill         ends the process, then the caller by SIGSEGV
- * Actions: init, get-restore-tid, get-state, lock, checkpoint, restore, unlock.
- * STATE/calls gets a line for each. */
+ * Actions: get-restore-tid, get-state, lock, checkpoint, restore, unlock; of the library alone
+ * also init, of the program alone also help.
+ * STATE/calls gets a line for each, and for the library's own way out. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
