@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from dra_driver.adapters.cgroup_names import pod_and_container
@@ -32,8 +33,9 @@ class ProcOwners:
     """`ProcessOwners` on /proc; safe to use from several threads.
 
     A mount is known by the file system and the folder in it, which a container cannot forge; where
-    it is mounted says nothing. A mount that a process cannot reach is not listed: one that changed
-    its root belongs to its pod alone.
+    it is mounted says nothing. But a process can hide its mounts: those that it cannot reach from
+    the root that it chose are not listed. So one without any belongs to what another process of
+    its container has mounted.
 
     Args:
         proc: the host's /proc; pids are those that it shows.
@@ -52,7 +54,7 @@ class ProcOwners:
                 return None
             known = self._known.get((pid, started))
             if known is None:
-                known = self._read(pid, started)
+                known = self._with_container(self._read(pid, started))
             # What was read between belongs to one process only if the pid is still the same's.
             if known is not None and self._started(pid) == started:
                 self._remember(known)
@@ -76,6 +78,37 @@ class ProcOwners:
             shares=shares,
             claims=claims,
         )
+
+    def _with_container(self, owner: ProcessOwner | None) -> ProcessOwner | None:
+        """Add what the rest of its container has mounted to a process that shows nothing."""
+        if owner is None or owner.container_id is None or owner.shares or owner.claims:
+            return owner
+        shares: set[str] = set()
+        claims: set[str] = set()
+        for pid in self._pids():
+            other = self._of_container(pid, owner.container_id)
+            if other is not None:
+                shares.update(other.shares)
+                claims.update(other.claims)
+        return replace(owner, shares=tuple(sorted(shares)), claims=tuple(sorted(claims)))
+
+    def _of_container(self, pid: int, container_id: str) -> ProcessOwner | None:
+        """A process if it is in this container; most others end at one read."""
+        cgroup = self._text(f"{pid}/cgroup")
+        if cgroup is None or container_id not in cgroup:
+            return None
+        started = self._started(pid)
+        other = self._read(pid, started) if started is not None else None
+        if other is None or other.container_id != container_id or self._started(pid) != started:
+            return None
+        return other
+
+    def _pids(self) -> tuple[int, ...]:
+        try:
+            names = [each.name for each in self._proc.iterdir()]
+        except OSError as error:
+            raise AdapterError(f"cannot list {self._proc}: {error.strerror}") from error
+        return tuple(int(name) for name in names if name.isdecimal())
 
     def _remember(self, owner: ProcessOwner) -> None:
         """A container's mounts stay; a process without may be one that a runtime is preparing."""

@@ -13,9 +13,9 @@ class ProcessOwner:
         started: start time in clock ticks after boot, field 22 of /proc/<pid>/stat.
         pod_uid: from its cgroup; None outside pods.
         container_id: from its cgroup; None outside containers.
-        shares: ids of shares whose folders are mounted in its mount namespace, sorted: a container
-            cannot remove a mount that its runtime made.
-        claims: UIDs of claims whose markers are mounted in its mount namespace, sorted.
+        shares: ids of shares whose folders it has mounted, sorted; of one that shows none, those of
+            its container. A container cannot add any, but hide them all from the kernel's list.
+        claims: the same of UIDs of claims whose markers are mounted.
     """
 
     pid: int

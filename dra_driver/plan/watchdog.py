@@ -5,7 +5,8 @@ multiple of it. Here the memory of a claim is the sum over its processes on one 
 containers and pods they run.
 
 A process belongs to a claim by what its runtime mounted into its container: a share's folder, or
-the claim's marker. What is not told that way is never acted upon.
+the claim's marker. One that hides its mounts belongs to the claim of its pod, if its pod has one
+alone here. What is not told in these ways is never acted upon.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def watched(records: Iterable[Record], boot_id: str) -> Watched:
         for step in record.steps:
             if isinstance(step, EnsureShare):
                 known.add(step.share.id)
-                entry = WatchedShare(claim=record.claim, share=step.share)
+                pods = tuple(sorted(pod.uid for pod in record.pods))
+                entry = WatchedShare(claim=record.claim, share=step.share, pods=pods)
                 shares.setdefault(step.share.gpu, []).append(entry)
     return Watched(
         shares={
@@ -111,13 +113,18 @@ def _usages(shares: tuple[WatchedShare, ...], processes: list[Seen]) -> tuple[Us
 def _shares_of(seen: Seen, shares: tuple[WatchedShare, ...]) -> tuple[WatchedShare, ...]:
     """Shares of the GPU that a process may belong to; of more than one claim: unclear.
 
-    A share's folder is the better proof: a claim's marker stands for all that the claim holds.
+    A share's folder is the best proof, as a claim's marker stands for all that the claim holds. The
+    pod is asked only about who shows neither: root in a container changes its root, and the
+    mounts are out of sight.
     """
     owner = seen.owner
     if owner is None:
         return ()
-    mounted = tuple(each for each in shares if each.share.id in owner.shares)
-    return mounted or tuple(each for each in shares if each.claim.uid in owner.claims)
+    if owner.shares or owner.claims:
+        mounted = tuple(each for each in shares if each.share.id in owner.shares)
+        return mounted or tuple(each for each in shares if each.claim.uid in owner.claims)
+    of_pod = tuple(each for each in shares if owner.pod_uid in each.pods)
+    return of_pod if len({each.claim for each in of_pod}) == 1 else ()
 
 
 def _usage(

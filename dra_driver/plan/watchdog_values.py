@@ -28,8 +28,15 @@ class StrangerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedShare:
+    """A share of a claim.
+
+    Attributes:
+        pods: UIDs of the pods that the claim was prepared for, sorted; later ones are missing.
+    """
+
     claim: ClaimRef
     share: GpuShare
+    pods: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from dra_driver.adapters.mountinfo import Mount, mounts, place_of
 from dra_driver.adapters.process_owners import ProcOwners
 from dra_driver.errors import AdapterError
 from dra_driver.model.owner import ProcessOwner
@@ -171,6 +168,24 @@ def test_owner_fails_when_stat_is_no_stat(proc: FakeProc, owners: ProcOwners, te
         owners.owner(7)
 
 
+def test_owner_that_shows_no_mounts_has_those_of_its_container(
+    proc: FakeProc, owners: ProcOwners
+) -> None:
+    proc.add(3, cgroup=CGROUP.replace("ab", "cd"), mounts=(MOUNT.replace("-0 ", "-5 "),))
+    proc.add(5, cgroup=CGROUP, state="Z", mounts=(MOUNT.replace("-0 ", "-6 "),))
+    proc.add(6, cgroup=CGROUP, mounts=(MOUNT,))
+    proc.add(7, cgroup=CGROUP)
+    (proc.path / "8").mkdir()  # ended between
+    (proc.path / "sys").mkdir()
+
+    hidden = owners.owner(7)
+    proc.add(6)
+
+    assert hidden is not None
+    assert (hidden.pid, hidden.shares) == (7, (SHARE,))
+    assert owners.owner(7) == hidden
+
+
 def reuse_pid(proc: FakeProc, times: int) -> None:
     """Make pid 7 another process's so many times, each while the mounts of the last are read."""
     path = proc.path / "7/mountinfo"
@@ -203,7 +218,7 @@ def test_owner_never_mixes_two_processes_of_one_pid(
 
 def test_owner_reads_mounts_once_when_they_are_final(proc: FakeProc, owners: ProcOwners) -> None:
     proc.add(7, cgroup=CGROUP, mounts=(MOUNT,))
-    proc.add(8, cgroup=CGROUP)
+    proc.add(8, cgroup=CGROUP.replace("ab", "cd"))
     first = owners.owner(7)
     owners.owner(8)
     for pid in (7, 8):
@@ -234,22 +249,6 @@ def test_owner_remembers_a_bounded_number_and_stays_right(
     first = owners.owner(7)
     assert first is not None
     assert first.shares == (f"{claim_uid(1)}-5",)
-
-
-@given(st.text())
-def test_mounts_never_raise_on_hostile_names(text: str) -> None:
-    list(mounts(text))
-    list(mounts(f"1 2 0:21 {text} {text} rw - tmpfs t rw"))
-    place_of("/run/gpuslice", f"{OWN_MOUNTS}{text}")
-
-
-@given(st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1))
-def test_mounts_give_names_as_they_were_before_the_kernel_escaped_them(name: str) -> None:
-    escaped = "".join(f"\\{ord(each):03o}" if each in " \t\n\\#" else each for each in name)
-
-    assert list(mounts(f"1 2 0:21 /{escaped} /p/{escaped} rw - tmpfs t rw\n")) == [
-        Mount(device="0:21", root=f"/{name}", point=f"/p/{name}")
-    ]
 
 
 def test_owner_of_this_process_is_what_the_kernel_says(tmp_path: Path) -> None:

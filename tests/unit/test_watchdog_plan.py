@@ -140,6 +140,31 @@ def test_evaluate_counts_for_nobody_what_may_be_of_two_claims() -> None:
     ] * 2
 
 
+def test_evaluate_counts_who_hides_its_mounts_for_the_claim_of_its_pod() -> None:
+    hidden = Seen(process=process(2, OVER), owner=owner(2, pod=7))
+    records = (
+        record(1, pods=(7,), **TERMINATE),
+        record(2, pods=(8,)),
+        record(3, on=(1,), pods=(7,)),
+    )
+
+    found = judge(seen(1, pod=7), hidden, records=records)
+
+    assert [each.used_bytes for each in found.usages] == [GIB + OVER, 0]
+    assert [each.pid for each in found.usages[0].victims] == [2]
+    assert found.strangers == ()
+
+
+def test_evaluate_counts_for_nobody_who_hides_its_mounts_in_a_pod_of_two_claims() -> None:
+    hidden = Seen(process=process(2, OVER), owner=owner(2, pod=7))
+    elsewhere = Seen(process=process(3, OVER), owner=owner(3, share_id(9), pod=7))
+
+    found = judge(hidden, elsewhere, records=(record(1, pods=(7,)), record(2, pods=(7, 8))))
+
+    assert [each.used_bytes for each in found.usages] == [0, 0]
+    assert kinds(found) == [(2, StrangerKind.INTRUDER)]
+
+
 def test_evaluate_names_the_largest_clients_until_the_rest_fits() -> None:
     processes = (seen(1, GIB), seen(2, 4 * GIB), seen(3, 2 * GIB), seen(4, 3 * GIB))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from dra_driver.model.claim import PodRef
 from dra_driver.model.mps import GpuProcess
 from dra_driver.model.owner import ProcessOwner
 from dra_driver.model.record import GpuUse, Record, RecordState, Use
@@ -25,7 +26,12 @@ def share_id(claim: int, index: int = 0) -> str:
 
 
 def record(
-    number: int = 1, *, on: tuple[int, ...] = (0,), boot_id: str = BOOT, **share: Any
+    number: int = 1,
+    *,
+    on: tuple[int, ...] = (0,),
+    boot_id: str = BOOT,
+    pods: tuple[int, ...] = (),
+    **share: Any,
 ) -> Record:
     """A claim with a share of each GPU of `on`; `share` replaces fields of all of them."""
     shares = [
@@ -38,14 +44,18 @@ def record(
         )
         for index, gpu in enumerate(on)
     ]
-    return _record(
-        number, on, boot_id, tuple(EnsureShare(share=replace(each, **share)) for each in shares)
-    )
+    steps = tuple(EnsureShare(share=replace(each, **share)) for each in shares)
+    refs = tuple(PodRef(name=f"pod-{each}", uid=pod_uid(each)) for each in pods)
+    return replace(_record(number, on, boot_id, steps), pods=refs)
 
 
 def monitor(number: int, *, on: int = 0) -> Record:
     """A claim that holds a GPU without a share of it."""
     return _record(number, (on,), BOOT, ())
+
+
+def pod_uid(number: int) -> str:
+    return claim_uid(0x900 + number)
 
 
 def process(pid: int, memory_bytes: int | None = GIB, *, mps: bool = True) -> GpuProcess:
@@ -65,7 +75,7 @@ def owner(
     return ProcessOwner(
         pid=pid,
         started=started,
-        pod_uid=claim_uid(0x900 + pod) if pod is not None else None,
+        pod_uid=pod_uid(pod) if pod is not None else None,
         container_id=where,
         shares=tuple(sorted(shares)),
         claims=tuple(claim_uid(each) for each in claims),
