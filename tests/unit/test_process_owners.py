@@ -14,7 +14,7 @@ from dra_driver.adapters.process_owners import ProcOwners
 from dra_driver.errors import AdapterError
 from dra_driver.model.owner import ProcessOwner
 from tests.builders import claim_uid
-from tests.fakes.proc import OWN_MOUNTS, FakeProc, mountinfo
+from tests.fakes.proc import FakeProc, mountinfo
 
 POD, CONTAINER = claim_uid(77), "ab" * 32
 CGROUP = f"0::/kubepods/burstable/pod{POD}/{CONTAINER}"
