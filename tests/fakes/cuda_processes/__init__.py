@@ -54,6 +54,11 @@ def build_program(program: Path, state: Path, *, old: bool = False) -> None:
     _compile("cuda_checkpoint.c", program, state, "-static", *(["-DOLD"] if old else []))
 
 
+def build_user(program: Path) -> None:
+    """Compile a program for CRIU to take; its argument is a libcuda, or a file with such a name."""
+    _compile("user.c", program, program.parent, "-static", "-pthread")
+
+
 class CudaSimulation:
     """A driver root with a libcuda, and processes that use it; its state is in `state`."""
 
