@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from dra_driver.model.claim import ClaimRef, PodRef
 from dra_driver.model.device import GpuUuid
+from dra_driver.model.share import CheckpointPolicy
 from dra_driver.model.steps import Step
 
 
@@ -76,6 +77,8 @@ class Record:
         devices: the answer, byte-equal at every repeat; final already when reserved.
         pods: that the claim was reserved for when it was planned, sorted; only with shares under
             MPS, of which a container can use one.
+        checkpoint: of all its devices, the one that allows least.
+        restore_from: the checkpoint operation that its containers are restored from.
     """
 
     claim: ClaimRef
@@ -85,6 +88,8 @@ class Record:
     steps: tuple[Step, ...]
     devices: tuple[PreparedDevice, ...]
     pods: tuple[PodRef, ...] = ()
+    checkpoint: CheckpointPolicy = CheckpointPolicy.NONE
+    restore_from: str | None = None
 
     @property
     def gpus(self) -> tuple[GpuUuid, ...]:

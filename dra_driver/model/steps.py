@@ -40,13 +40,20 @@ class WriteCdiSpec:
     content: str
 
 
-Step = EnsureShare | SetTimeSlice | WriteCdiSpec
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarkClaim:
+    """The file stands that marks containers of the claim. Undo: it does not."""
+
+    claim_uid: str
+
+
+Step = EnsureShare | SetTimeSlice | MarkClaim | WriteCdiSpec
 
 
 def needs_intent(step: Step) -> bool:
     """Whether the step must be journalled before it runs.
 
-    A CDI spec is found again by its name after a crash, so a plan of only that saves one durable
-    write; every other effect would be forgotten.
+    A CDI spec and a mark are found again by their names after a crash, so a plan of only those
+    saves one durable write; every other effect would be forgotten.
     """
-    return not isinstance(step, WriteCdiSpec)
+    return not isinstance(step, WriteCdiSpec | MarkClaim)

@@ -73,9 +73,14 @@ class ClaimSpec:
 
 
 def claim_spec(
-    *, driver: str, claim_uid: str, entries: tuple[SpecEntry, ...], driver_edits: DriverEdits
+    *,
+    driver: str,
+    claim_uid: str,
+    entries: tuple[SpecEntry, ...],
+    driver_edits: DriverEdits,
+    claim_edits: Edits | None = None,
 ) -> ClaimSpec:
-    """Describe `entries` of a claim to container runtimes.
+    """Describe `entries` of a claim to container runtimes; all get `claim_edits`.
 
     Raises:
         NotReady: a GPU has no device node, so a container would start without it.
@@ -95,7 +100,7 @@ def claim_spec(
         else:
             devices[name] = _with_env(devices[name], _holdings(of_request))
             ids.append((f"{kind}={name}",))
-    content = _spec_text(kind, driver_edits.common, devices)
+    content = _spec_text(kind, _added(driver_edits.common, claim_edits or Edits()), devices)
     step = WriteCdiSpec(name=naming.spec_name(driver, claim_uid), content=content)
     return ClaimSpec(step=step, cdi_ids=tuple(ids))
 
@@ -127,12 +132,15 @@ def _gpu_edits(entry: SpecEntry, driver_edits: DriverEdits) -> Edits:
             f"GPU {entry.gpu.uuid} (device {entry.device}) has no device node, so a container would"
             " start without it: check that the NVIDIA driver has created /dev/nvidia* on the node",
         )
-    extra = entry.extra
+    return _added(own, entry.extra)
+
+
+def _added(first: Edits, second: Edits) -> Edits:
     return Edits(
-        env=_merged_env(own.env, extra.env),
-        device_nodes=_unique((*own.device_nodes, *extra.device_nodes)),
-        mounts=_unique((*own.mounts, *extra.mounts)),
-        hooks=_unique((*own.hooks, *extra.hooks)),
+        env=_merged_env(first.env, second.env),
+        device_nodes=_unique((*first.device_nodes, *second.device_nodes)),
+        mounts=_unique((*first.mounts, *second.mounts)),
+        hooks=_unique((*first.hooks, *second.hooks)),
     )
 
 

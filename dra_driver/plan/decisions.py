@@ -16,6 +16,7 @@ from dra_driver.model.share import CheckpointPolicy, GpuShare, ShareAbility, Sha
 from dra_driver.model.steps import EnsureShare, SetTimeSlice, Step
 from dra_driver.plan.amounts import COMPUTE_WHOLE_PERCENT, usable_memory_mib
 from dra_driver.plan.cdi import SpecEntry
+from dra_driver.plan.checkpoint import check_support
 from dra_driver.plan.configs import Applied, DeviceKind, applied_configs
 from dra_driver.plan.demand import ShareDemand
 from dra_driver.plan.health import LOST, NOT_LOADED
@@ -36,6 +37,7 @@ class Decision:
 
     Attributes:
         share: what sharing enforces; None for a whole GPU and a monitor.
+        checkpoint, restore_from: as its config says; None where it has none.
     """
 
     result: AllocationResult
@@ -45,6 +47,8 @@ class Decision:
     share: GpuShare | None = None
     steps: tuple[Step, ...] = ()
     warnings: tuple[str, ...] = ()
+    checkpoint: CheckpointPolicy | None = None
+    restore_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +57,7 @@ class Terms:
 
     Attributes:
         mps_run_dir: the run folder on the host; None where it holds no folders of sockets.
+        checkpoints: the node takes checkpoints.
     """
 
     inventory: Inventory
@@ -60,6 +65,7 @@ class Terms:
     allow_burst: bool
     mps_single_uid: int | None
     mps_run_dir: str | None = None
+    checkpoints: bool = False
 
 
 def decide(claim: Claim, terms: Terms) -> tuple[Decision, ...]:
@@ -160,7 +166,7 @@ def _decision(
         case _ if result.admin_access:
             return _monitor(result, target.gpu)
         case GpuTarget() if is_whole(result):
-            return _whole(ref, result, target.gpu, applied)
+            return _whole(ref, terms, result=result, gpu=target.gpu, applied=applied)
         case _:
             return _shared(ref, terms, index=index, result=result, target=target, applied=applied)
 
@@ -200,6 +206,7 @@ def _shared(
         result=result,
         use=decided.use,
         entry=entry,
+        checkpoint=config.checkpoint if config is not None else CheckpointPolicy.NONE,
         note=decided.note,
         share=share,
         steps=(EnsureShare(share=share), *sliced),
@@ -208,12 +215,17 @@ def _shared(
 
 
 def _whole(
-    ref: ClaimRef, result: AllocationResult, gpu: GpuFacts, applied: Applied | None
+    ref: ClaimRef,
+    terms: Terms,
+    *,
+    result: AllocationResult,
+    gpu: GpuFacts,
+    applied: Applied | None,
 ) -> Decision:
     value = applied.value if applied is not None else None
     config = value if isinstance(value, GpuConfig) else GpuConfig()
     path = applied.path if applied is not None else ""
-    _check_later_fields(f"claim {ref}: {path}", config)
+    _check_checkpoints(f"claim {ref}: {path}", config, terms)
     memory = usable_memory_mib(gpu) or 0
     interval = config.time_slice
     told = f", time slice {interval} by {path}" if interval is not None else ""
@@ -232,20 +244,27 @@ def _whole(
         note=f"request {result.request}: GPU {gpu.uuid} as a whole, {memory} MiB{told}",
         # Nothing is set that nobody asked for: a board may not even support it.
         steps=(SetTimeSlice(gpu=gpu.uuid, interval=interval),) if interval is not None else (),
+        checkpoint=config.checkpoint,
+        restore_from=config.restore_from,
     )
 
 
-def _check_later_fields(where: str, config: GpuConfig) -> None:
+def _check_checkpoints(where: str, config: GpuConfig, terms: Terms) -> None:
     if config.restore_from is not None:
         field, value = "restoreFrom", config.restore_from
     elif config.checkpoint is CheckpointPolicy.REQUIRED:
         field, value = "checkpoint", config.checkpoint
     else:
         return
+    why = "this node takes no checkpoints"
+    if terms.checkpoints:
+        problem = check_support(terms.inventory)
+        if problem is None:
+            return
+        why = problem.text
     raise ClaimRejected(
         Reason.NOT_SUPPORTED,
-        f"{where}: field {field}: {value} is not supported by this version, which takes no "
-        "checkpoints: leave it out",
+        f"{where}: field {field}: {value} is not possible: {why}: leave it out",
     )
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dra_driver.model.cdi import DriverEdits
+from dra_driver.errors import ClaimRejected, Reason
+from dra_driver.model.cdi import DriverEdits, Edits
+from dra_driver.model.checkpoint import Operation
 from dra_driver.model.claim import AllocationResult, Claim
 from dra_driver.model.device import GpuUuid, Inventory
 from dra_driver.model.plan import PreparePlan
 from dra_driver.model.record import PreparedDevice, Record, RecordState
-from dra_driver.model.share import ShareAbility, Sharing
-from dra_driver.model.steps import SetTimeSlice, Step, WriteCdiSpec
+from dra_driver.model.share import CheckpointPolicy, ShareAbility, Sharing
+from dra_driver.model.steps import MarkClaim, SetTimeSlice, Step, WriteCdiSpec
 from dra_driver.plan.amounts import usable_memory_mib
 from dra_driver.plan.cdi import claim_spec
+from dra_driver.plan.claim_marks import claim_edits
 from dra_driver.plan.decisions import Decision, Terms, decide
+from dra_driver.plan.restore import check_restore_from
 from dra_driver.plan.together import check_together
 
 
@@ -30,6 +34,10 @@ class PrepareOptions:
         run_dir: the run folder on the host.
         mps_folders: the supervisor makes folders of sockets below `run_dir`, so that containers
             under MPS can have them mounted.
+        mark_claims: containers get the mark of their claim.
+        checkpoints: the checkpoint hook is served.
+        hook: path of the program gpuslice-hook on the host, to be called when a container is
+            restored; None: it is not. Only together with `mark_claims`.
     """
 
     driver: str
@@ -39,6 +47,9 @@ class PrepareOptions:
     mps_single_uid: int | None = None
     run_dir: str = "/run/gpuslice"
     mps_folders: bool = False
+    mark_claims: bool = False
+    checkpoints: bool = False
+    hook: str | None = None
 
 
 def plan_prepare(
@@ -48,6 +59,7 @@ def plan_prepare(
     inventory: Inventory,
     abilities: tuple[ShareAbility, ...],
     driver_edits: DriverEdits,
+    operations: Mapping[str, Operation] | None = None,
 ) -> PreparePlan:
     """Decide how to prepare a claim; the same input gives an equal plan.
 
@@ -57,6 +69,7 @@ def plan_prepare(
         inventory: of the node, as read now.
         abilities: of its GPUs, in any order; a GPU without one cannot be shared.
         driver_edits: of `inventory`.
+        operations: of the checkpoint hook, by id; asked where a config says `restoreFrom`.
 
     Raises:
         ClaimRejected: the claim has to change.
@@ -68,11 +81,16 @@ def plan_prepare(
         allow_burst=options.allow_burst,
         mps_single_uid=options.mps_single_uid,
         mps_run_dir=options.run_dir if options.mps_folders else None,
+        checkpoints=options.checkpoints,
     )
     decisions = decide(claim, terms)
     check_together(claim, decisions, driver=options.driver)
+    record = _record(claim, decisions, options=options, driver_edits=driver_edits)
+    if record.restore_from is not None:
+        checkpoint = (operations or {}).get(record.restore_from)
+        check_restore_from(record, checkpoint, inventory=inventory, node=options.node)
     return PreparePlan(
-        record=_record(claim, decisions, options=options, driver_edits=driver_edits),
+        record=record,
         warnings=tuple(text for each in decisions for text in each.warnings),
         notes=tuple(each.note for each in decisions),
         usable_mib=_usable(decisions),
@@ -118,9 +136,11 @@ def _record(
             claim_uid=claim.ref.uid,
             entries=tuple(each.entry for each in decisions),
             driver_edits=driver_edits,
+            claim_edits=_claim_edits(claim, options),
         )
+        marks = (MarkClaim(claim_uid=claim.ref.uid),) if options.mark_claims else ()
         # Last, so that no container can start before what its spec promises is there.
-        steps = (*steps, spec.step)
+        steps = (*steps, *marks, spec.step)
         devices = tuple(map(_device, claim.results, spec.cdi_ids))
     mps = any(each.share and each.share.sharing is Sharing.MPS for each in decisions)
     return Record(
@@ -131,7 +151,33 @@ def _record(
         steps=steps,
         devices=devices,
         pods=claim.consumers if mps else (),
+        checkpoint=_policy(decisions),
+        restore_from=_restored(claim, decisions),
     )
+
+
+def _claim_edits(claim: Claim, options: PrepareOptions) -> Edits:
+    if not options.mark_claims:
+        return Edits()
+    return claim_edits(claim.ref.uid, run_dir=options.run_dir, hook=options.hook)
+
+
+def _policy(decisions: tuple[Decision, ...]) -> CheckpointPolicy:
+    """Of all devices the one that allows least; a monitor holds nothing to lose."""
+    order = tuple(CheckpointPolicy)
+    said = (each.checkpoint for each in decisions if each.checkpoint is not None)
+    return min(said, key=order.index, default=CheckpointPolicy.NONE)
+
+
+def _restored(claim: Claim, decisions: tuple[Decision, ...]) -> str | None:
+    named = dict.fromkeys(each.restore_from for each in decisions if each.restore_from)
+    if len(named) > 1:
+        raise ClaimRejected(
+            Reason.INVALID_CONFIG,
+            f"claim {claim.ref}: its configs name several operations in restoreFrom, "
+            f"{' and '.join(named)}, but a container is restored from one",
+        )
+    return next(iter(named), None)
 
 
 def _device(result: AllocationResult, cdi_ids: tuple[str, ...]) -> PreparedDevice:

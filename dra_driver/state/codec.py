@@ -16,8 +16,16 @@ from typing import Any, TypeVar, assert_never
 from dra_driver.model.claim import ClaimRef, PodRef
 from dra_driver.model.device import GpuUuid
 from dra_driver.model.record import GpuUse, PreparedDevice, Record, RecordState, Use
-from dra_driver.model.share import Expose, GpuShare, OnExceed, Qos, Sharing, TimeSlice
-from dra_driver.model.steps import EnsureShare, SetTimeSlice, Step, WriteCdiSpec
+from dra_driver.model.share import (
+    CheckpointPolicy,
+    Expose,
+    GpuShare,
+    OnExceed,
+    Qos,
+    Sharing,
+    TimeSlice,
+)
+from dra_driver.model.steps import EnsureShare, MarkClaim, SetTimeSlice, Step, WriteCdiSpec
 
 VERSION = "gpuslice.io/record/v1"
 """Raised only where an old release would do harm by ignoring what is new."""
@@ -63,6 +71,10 @@ def encode(record: Record) -> str:
     }
     if record.pods:
         body["pods"] = [{"name": pod.name, "uid": pod.uid} for pod in record.pods]
+    if record.checkpoint is not CheckpointPolicy.NONE:
+        body["checkpoint"] = record.checkpoint.value
+    if record.restore_from is not None:
+        body["restoreFrom"] = record.restore_from
     return json.dumps(body, sort_keys=True, separators=(",", ":")) + "\n"
 
 
@@ -108,6 +120,8 @@ def _step_json(step: Step) -> dict[str, Any]:
             return {"ensureShare": _share_json(share)}
         case SetTimeSlice(gpu=gpu, interval=interval):
             return {"setTimeSlice": {"gpu": gpu, "interval": interval.value}}
+        case MarkClaim(claim_uid=claim_uid):
+            return {"markClaim": {"claimUid": claim_uid}}
         case WriteCdiSpec(name=name, content=content):
             return {"writeCdiSpec": {"name": name, "content": content}}
         case _ as never:
@@ -148,6 +162,8 @@ def _record(body: Mapping[str, Any]) -> Record:
         steps=_each(body["steps"], _step),
         devices=_each(body["devices"], _device),
         pods=_each(body.get("pods", []), _pod),
+        checkpoint=_word(CheckpointPolicy, body.get("checkpoint", CheckpointPolicy.NONE)),
+        restore_from=_text_or_none(body.get("restoreFrom")),
     )
 
 
@@ -180,6 +196,8 @@ def _step(body: Mapping[str, Any]) -> Step:
         fields = _object(body["setTimeSlice"])
         gpu, interval = GpuUuid(_text(fields["gpu"])), _word(TimeSlice, fields["interval"])
         return SetTimeSlice(gpu=gpu, interval=interval)
+    if "markClaim" in body:
+        return MarkClaim(claim_uid=_text(_object(body["markClaim"])["claimUid"]))
     if "writeCdiSpec" in body:
         fields = _object(body["writeCdiSpec"])
         return WriteCdiSpec(name=_text(fields["name"]), content=_text(fields["content"]))

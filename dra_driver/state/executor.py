@@ -16,9 +16,16 @@ from dra_driver.model.deadline import Deadline
 from dra_driver.model.device import GpuUuid
 from dra_driver.model.record import Record
 from dra_driver.model.share import GpuShare, TimeSlice
-from dra_driver.model.steps import EnsureShare, SetTimeSlice, Step, WriteCdiSpec
+from dra_driver.model.steps import EnsureShare, MarkClaim, SetTimeSlice, Step, WriteCdiSpec
 from dra_driver.plan import naming
-from dra_driver.ports import Clock, Recorder, ShareSupervisor, SpecStore, TimeSlicer
+from dra_driver.ports import (
+    ClaimMarkers,
+    Clock,
+    Recorder,
+    ShareSupervisor,
+    SpecStore,
+    TimeSlicer,
+)
 
 _log = log.get(__name__)
 
@@ -31,6 +38,7 @@ class Executor:
     Args:
         driver: the driver's name, which names CDI specs.
         boot_id: of this boot; records of another one hold no share.
+        markers: of claims; None: plans mark none.
     """
 
     def __init__(
@@ -43,6 +51,7 @@ class Executor:
         time_slicer: TimeSlicer,
         clock: Clock,
         recorder: Recorder,
+        markers: ClaimMarkers | None = None,
     ) -> None:
         self._driver = driver
         self._boot_id = boot_id
@@ -51,6 +60,7 @@ class Executor:
         self._time_slicer = time_slicer
         self._clock = clock
         self._recorder = recorder
+        self._markers = markers
 
     def run(self, record: Record, others: Records, deadline: Deadline) -> None:
         """Run all steps of a record, in order.
@@ -93,8 +103,8 @@ class Executor:
     def restore_specs(self, record: Record) -> None:
         """Write the CDI specs of a record where they do not stand."""
         for step in record.steps:
-            if isinstance(step, WriteCdiSpec):
-                self._specs.write(step.name, step.content)
+            if isinstance(step, MarkClaim | WriteCdiSpec):
+                self._run(step, {}, Deadline(0.0))
 
     def restore_shares(self, gpu: GpuUuid, records: Records, deadline: Deadline) -> None:
         """Enforce on a GPU exactly the shares that `records` speak of."""
@@ -107,11 +117,15 @@ class Executor:
     def remove_spec(self, claim_uid: str) -> None:
         """Remove the CDI spec of a claim that holds nothing, if there is one."""
         self._specs.remove(naming.spec_name(self._driver, claim_uid))
+        if self._markers is not None:
+            self._markers.remove(claim_uid)
 
     def claims_with_spec(self) -> tuple[str, ...]:
-        """UIDs of claims of whom a CDI spec stands, sorted."""
+        """UIDs of claims of whom a CDI spec or a mark stands, sorted."""
         prefix = naming.spec_prefix(self._driver)
-        return tuple(name.removeprefix(prefix) for name in self._specs.names())
+        marked = self._markers.claims() if self._markers is not None else ()
+        specs = (name.removeprefix(prefix) for name in self._specs.names())
+        return tuple(sorted({*specs, *marked}))
 
     def _run(self, step: Step, records: Records, deadline: Deadline) -> None:
         match step:
@@ -119,6 +133,9 @@ class Executor:
                 self.restore_shares(share.gpu, records, deadline)
             case SetTimeSlice(gpu=gpu, interval=interval):
                 self._time_slicer.set_interval(gpu, interval)
+            case MarkClaim(claim_uid=claim_uid):
+                if self._markers is not None:
+                    self._markers.place(claim_uid)
             case WriteCdiSpec(name=name, content=content):
                 self._specs.write(name, content)
             case _ as never:
@@ -130,6 +147,9 @@ class Executor:
                 self.restore_shares(share.gpu, remaining, deadline)
             case SetTimeSlice(gpu=gpu):
                 self._reset_time_slice(gpu)
+            case MarkClaim(claim_uid=claim_uid):
+                if self._markers is not None:
+                    self._markers.remove(claim_uid)
             case WriteCdiSpec(name=name):
                 self._specs.remove(name)
             case _ as never:

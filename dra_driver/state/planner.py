@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from dra_driver.errors import AdapterError, NotReady, Reason
+from dra_driver.model.checkpoint import Operation
 from dra_driver.model.claim import Claim, ClaimRef
 from dra_driver.model.device import Inventory
 from dra_driver.model.plan import PreparePlan
@@ -22,6 +25,7 @@ class Planner:
         inventory: as last read; None while there is no GPU driver.
         supervisor: asked only about claims for a part of a GPU.
         driver_files: of the GPU driver.
+        operations: of the checkpoint hook, by id.
     """
 
     def __init__(
@@ -31,11 +35,13 @@ class Planner:
         inventory: Current[Inventory | None],
         supervisor: ShareSupervisor,
         driver_files: DriverFiles,
+        operations: Callable[[], Mapping[str, Operation]] = dict,
     ) -> None:
         self._options = options
         self._inventory = inventory
         self._supervisor = supervisor
         self._driver_files = driver_files
+        self._operations = operations
 
     def plan(self, obj: Json, ref: ClaimRef) -> PreparePlan:
         """Plan the claim that the API server gave for `ref`.
@@ -66,6 +72,7 @@ class Planner:
             inventory=inventory,
             abilities=abilities,
             driver_edits=edits,
+            operations=self._operations(),
         )
 
     def _abilities(self, claim: Claim, inventory: Inventory) -> tuple[ShareAbility, ...]:

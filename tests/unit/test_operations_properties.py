@@ -109,7 +109,7 @@ class Life:
         raise AssertionError(f"it is {self.operation.state} for ever")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     found=st.lists(FOUND, max_size=3),
     after=st.sampled_from(AfterCheckpoint),
@@ -134,7 +134,7 @@ def test_checkpoint_by_the_driver_leaves_no_lock_whatever_happens(
         assert all(back), f"{life.world.states} of {found} in {life.operation.state}"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(found=st.lists(FOUND, max_size=3), happenings=HAPPENINGS)
 def test_found_state_is_returned_to_whatever_happens(
     found: list[CudaState], happenings: list[dict[str, Any]]
@@ -148,7 +148,7 @@ def test_found_state_is_returned_to_whatever_happens(
         assert list(life.world.states.values()) == found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     states=st.lists(st.sampled_from(CudaState), max_size=3),
     owner=st.sampled_from((GpuOwner.DRIVER, GpuOwner.CRIU_PLUGIN, GpuOwner.NONE)),
@@ -181,7 +181,7 @@ def test_restored_container_runs_on_only_with_a_good_state_whatever_happens(
             assert running
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     kind=st.sampled_from(Kind),
     owner=st.sampled_from((GpuOwner.DRIVER, GpuOwner.CRIU_PLUGIN, GpuOwner.NONE)),
@@ -201,3 +201,38 @@ def test_operation_ends_in_bounded_time_when_nothing_works(
         life.happens(Tick())
 
     assert life.operation.state.final
+
+
+@settings(max_examples=80, deadline=None)
+@given(found=st.lists(FOUND, max_size=3), happenings=HAPPENINGS)
+def test_nothing_is_unhealthy_when_all_moves_work(
+    found: list[CudaState], happenings: list[dict[str, Any]]
+) -> None:
+    life = Life(found=found)
+
+    life.goes_on([each | {"ends": None, "broken": (), "busy": False} for each in happenings])
+    life.ends()
+
+    assert life.operation.state is not S.FAILED_UNHEALTHY
+    assert list(life.world.states.values()) == found
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    left=st.lists(FOUND, min_size=1, max_size=3),
+    runner=st.booleans(),
+    happenings=HAPPENINGS,
+)
+def test_checkpoint_by_criu_is_brought_back_when_criu_leaves_a_lock(
+    *, left: list[CudaState], runner: bool, happenings: list[dict[str, Any]]
+) -> None:
+    found = [CudaState.RUNNING] * len(left)
+    life = Life(found=found, owner=GpuOwner.CRIU_PLUGIN, runner=process(9) if runner else None)
+    life.world.states = {process(number): state for number, state in enumerate(left)}
+
+    life.goes_on([each | {"broken": ()} for each in happenings])
+    life.ends()
+
+    assert all(state in (None, CudaState.RUNNING) for state in life.world.states.values()) or (
+        life.operation.state is S.FAILED_UNHEALTHY and life.world.told
+    )
