@@ -57,14 +57,14 @@ def deploy(
     if image is not None:
         cluster.load_image(image)
     flags = {"publish-mode": publish_mode, "static-layout": static_layout, **(settings or {})}
-    chosen = {
-        "plugin": {name: value for name, value in flags.items() if value is not None},
-        "mpsd": dict(mpsd_settings or {}),
-    }
+    source: dict[str, str] = {}
     if simulate is not None:
         set_simulated(cluster, simulate)
-        for component in chosen:
-            chosen[component]["simulate"] = _SIMULATED_FILE
+        source = {"simulate": _SIMULATED_FILE}
+    chosen = {
+        "plugin": {name: value for name, value in flags.items() if value is not None} | source,
+        "mpsd": {**(mpsd_settings or {}), **source},
+    }
     objects = _rendered(cluster, overlay, components)
     for each in objects:
         if each["kind"] == "DaemonSet":

@@ -1,7 +1,7 @@
 """A team's pods on a node with the driver, while parts of the cluster come and go."""
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,11 +61,17 @@ class Site:
         return self.cluster.node_path(f"/run/{self.namespace}")
 
     def create(
-        self, name: str, *requests: Json, command: Sequence[str] = STAY, **spec: Any
+        self,
+        name: str,
+        *requests: Json,
+        command: Sequence[str] = STAY,
+        change: Callable[[Json], None] = lambda _: None,
+        **spec: Any,
     ) -> None:
         """Create a pod with a claim of its own for each request; these are all called ``gpu``.
 
-        A request's ``config`` becomes the claim's configuration for the driver.
+        A request's ``config`` becomes the claim's configuration for the driver. ``change`` is
+        called with the pod before it is created.
         """
         for number, request in enumerate(requests):
             exactly = {key: value for key, value in request.items() if key != "config"}
@@ -79,7 +85,7 @@ class Site:
             {"name": f"gpu-{number}", "resourceClaimTemplateName": f"{name}-{number}"}
             for number in range(len(requests))
         ]
-        self._create_pod(name, templates, command, spec)
+        self._create_pod(name, templates, command, spec, change=change)
 
     def create_with(self, name: str, claim: str, **spec: Any) -> None:
         """Create a pod that uses an existing claim."""
@@ -89,11 +95,9 @@ class Site:
         body = {"devices": {"requests": [{"name": "gpu", "exactly": request}]}}
         self._apply("ResourceClaim", name, body)
 
-    def start(
-        self, name: str, *requests: Json, command: Sequence[str] = STAY, **spec: Any
-    ) -> Tenant:
-        """Create a pod and give it once it runs."""
-        self.create(name, *requests, command=command, **spec)
+    def start(self, name: str, *requests: Json, **more: Any) -> Tenant:
+        """Create a pod, as `create` does, and give it once it runs."""
+        self.create(name, *requests, **more)
         return self.started(name)
 
     def started(self, name: str, *, timeout_s: float = START_TIMEOUT_S) -> Tenant:
@@ -198,7 +202,13 @@ class Site:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _create_pod(
-        self, name: str, claims: list[Json], command: Sequence[str], spec: dict[str, Any]
+        self,
+        name: str,
+        claims: list[Json],
+        command: Sequence[str],
+        spec: dict[str, Any],
+        *,
+        change: Callable[[Json], None] = lambda _: None,
     ) -> None:
         settings = {"terminationGracePeriodSeconds": 5, "resourceClaims": claims, **spec}
         pod = busybox_pod(name, command=command, namespace=self.namespace, **settings)
@@ -207,6 +217,7 @@ class Site:
         (container,) = pod["spec"]["containers"]
         container["volumeMounts"] = [{"name": "life", "mountPath": "/life"}]
         container["resources"] = {"claims": [{"name": each["name"]} for each in claims]}
+        change(pod)
         self.cluster.admin.create(self.pods, pod)
 
     def _apply(self, kind: str, name: str, spec: Json) -> None:

@@ -1,0 +1,83 @@
+"""Fixtures: simulated GPUs whose shares real MPS control daemons hold."""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.deployed import attribute, deploy, set_simulated, wait_published
+from tests.cluster.life_site import Site, site_on
+from tests.cluster.mps_node import PROGRAM, MpsNode
+from tests.kube.build import mps_driver_root
+from tests.kube.client import Json
+from tests.kube.cluster import Cluster
+
+RELEASE = "550.163.01"
+GPUS = 4
+
+_numbers = itertools.count(1)
+
+
+def mps_document(**more: object) -> Json:
+    """Describe the node's GPUs and driver, of the release whose daemon is real."""
+    driver = ".".join(str(int(number)) for number in RELEASE.split("."))
+    return {"driverVersion": driver, "gpus": [{"uuid": "auto"} for _ in range(GPUS)], **more}
+
+
+@pytest.fixture(scope="session")
+def mps_programs(pytestconfig: pytest.Config) -> Path:
+    """The folder of the release's control program."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        return mps_driver_root(RELEASE) / "usr/bin"
+
+
+@pytest.fixture(scope="session")
+def deployed_mps(cluster_gates: Cluster, driver_image: Path, mps_programs: Path) -> Cluster:
+    """The driver with mpsd, in the place of the one that simulates MPS itself.
+
+    It stays: the tests that use it are the session's last.
+    """
+    deploy_mps(cluster_gates, mps_programs, image=driver_image)
+    return cluster_gates
+
+
+@pytest.fixture
+def mps_node(deployed_mps: Cluster, mps_programs: Path) -> MpsNode:
+    return MpsNode(cluster=deployed_mps, programs=mps_programs)
+
+
+@pytest.fixture
+def mps_site(mps_node: MpsNode) -> Iterator[Site]:
+    """A new namespace, of whose pods nothing may be left on the node after the test.
+
+    The simulated GPUs are as before then, too.
+    """
+    with site_on(mps_node.cluster, f"mps-{next(_numbers)}") as site:
+        yield site
+        set_simulated(mps_node.cluster, mps_document())
+
+
+def deploy_mps(
+    cluster: Cluster,
+    programs: Path,
+    *,
+    image: Path | None = None,
+    settings: dict[str, str] | None = None,
+) -> None:
+    """Install both parts, with `settings` of the plugin beside those of all tests."""
+    deploy(
+        cluster,
+        image=image,
+        overlay="simulated-mps",
+        simulate=mps_document(),
+        settings={"watchdog-interval-seconds": "1", **(settings or {})},
+        mpsd_settings={"mps-control-path": f"/host{programs / PROGRAM}"},
+    )
+    wait_published(cluster, gpus=GPUS, until=lambda devices: all(map(_shareable, devices)))
+
+
+def _shareable(device: Json) -> bool:
+    """Whether a device is no part of a GPU, or of one that can be shared."""
+    return bool(attribute(device, "type") != "gpu" or attribute(device, "tier") == "standard")
