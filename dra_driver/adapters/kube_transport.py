@@ -92,13 +92,22 @@ class Transport:
             AdapterError: no answer, or one that is no success, or not of `kind`.
         """
         what = f"{what} at {self.server}"
-        timeout = _timeout(self._answer_timeout_s if timeout_s is None else timeout_s)
-        response = self._open(method, path, query, body, what=what, timeout=timeout)
-        if response.status == _UNAUTHORIZED:
-            response.drain_conn()
-            self._credentials.renew()
-            response = self._open(method, path, query, body, what=what, timeout=timeout)
+        limit_s = self._answer_timeout_s if timeout_s is None else timeout_s
+        response = self._answer(method, path, query, body, what=what, limit_s=limit_s)
         return _parse(_read(response, what=what, name=name), what=what, kind=kind)
+
+    def exchange(
+        self, method: str, path: str, *, what: str, query: Mapping[str, str], timeout_s: float
+    ) -> tuple[int, bytes]:
+        """Give status and content of an answer, whatever they are; raises as `call` without one."""
+        what = f"{what} at {self.server}"
+        response = self._answer(method, path, query, None, what=what, limit_s=timeout_s)
+        try:
+            return response.status, response.data
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise _broken(what, error) from error
+        finally:
+            response.release_conn()
 
     def watch(self, path: str, *, what: str, query: Mapping[str, str], timeout_s: float) -> Stream:
         """Open a watch; the server ends it after `timeout_s`."""
@@ -120,6 +129,15 @@ class Transport:
             if (pool := self._pool.pools.get(key)) is not None:
                 pool.close()
         self._pool.clear()
+
+    def _answer(self, *request: Any, what: str, limit_s: float) -> urllib3.BaseHTTPResponse:
+        """As `_open`, and once more with other credentials where these are not accepted."""
+        response = self._open(*request, what=what, timeout=_timeout(limit_s))
+        if response.status != _UNAUTHORIZED:
+            return response
+        response.drain_conn()
+        self._credentials.renew()
+        return self._open(*request, what=what, timeout=_timeout(limit_s))
 
     def _open(
         self,
