@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from dra_api.kubelet import dra_v1_pb2 as dra
@@ -122,26 +123,17 @@ class Bench:
             self._batches(variant)
         for variant in self._turns(self._form.blocks):
             self._burst("burst", variant, self._claims[variant].whole[:BURST])
-        for in_flight in (1, 16):
-            self._cycling(f"share-c{in_flight}", in_flight, shares=True)
-        for variant in self._turns(self._form.blocks):
-            few = [
-                claim
-                for number, claim in enumerate(self._claims[variant].shares)
-                if number % SHARED < _FEW_GPUS
-            ]
-            self._burst("share-burst", variant, few[:BURST])
+        # What a GPU's first share costs is another figure.
+        with self._standing(SHARED):
+            self._shares()
         self.figures.end_round()
 
     def live(self) -> None:
         """Take time and processor time per claim while many others stand."""
-        for variant, driver in self._drivers.items():
-            self._fill(driver.kubelet.prepare, self._claims[variant].shares[: self._form.live])
-        for _ in range(self._form.rounds):
-            self._cycling("live-c1", 1, shares=False)
-            self.figures.end_round()
-        for variant, driver in self._drivers.items():
-            self._fill(driver.kubelet.unprepare, self._claims[variant].shares[: self._form.live])
+        with self._standing(self._form.live):
+            for _ in range(self._form.rounds):
+                self._cycling("live-c1", 1, shares=False)
+                self.figures.end_round()
 
     def go_on(self) -> None:
         """Cycle until each driver has had its least number of cycles; nothing is measured."""
@@ -149,12 +141,30 @@ class Bench:
             while self.cycles[variant] < self._form.least_cycles:
                 self._cycle(variant, 16, 160, self._claims[variant].whole)
 
+    @contextmanager
+    def _standing(self, count: int) -> Iterator[None]:
+        """Let the first claims of shares stand; each GPU for shares has one of the first few."""
+        for variant, driver in self._drivers.items():
+            self._fill(driver.kubelet.prepare, self._claims[variant].shares[:count])
+        yield
+        for variant, driver in self._drivers.items():
+            self._fill(driver.kubelet.unprepare, self._claims[variant].shares[:count])
+
+    def _shares(self) -> None:
+        for in_flight in (1, 16):
+            self._cycling(f"share-c{in_flight}", in_flight, shares=True)
+        for variant in self._turns(self._form.blocks):
+            further = self._claims[variant].shares[SHARED:]
+            few = [each for number, each in enumerate(further) if number % SHARED < _FEW_GPUS]
+            self._burst("share-burst", variant, few[:BURST])
+
     def _cycling(self, phase: str, in_flight: int, *, shares: bool) -> None:
         count = self._form.cycles[in_flight]
         cpu: dict[str, float] = defaultdict(float)
         done: dict[str, int] = defaultdict(int)
         for variant in self._turns(self._form.blocks):
-            claims = self._claims[variant].shares if shares else self._claims[variant].whole
+            found = self._claims[variant]
+            claims = found.shares[SHARED:] if shares else found.whole
             before_s = self._drivers[variant].cpu_s()
             prepares, unprepares = self._cycle(variant, in_flight, count, claims)
             cpu[variant] += self._drivers[variant].cpu_s() - before_s

@@ -31,7 +31,6 @@ WHOLE = 100
 SHARED = 16
 """Further GPUs, for claims of shares."""
 
-SHARES_EACH = 32
 NODE_GPUS = 8
 """GPUs of the nodes whose starts are measured."""
 
