@@ -8,8 +8,6 @@ the kubelet tells the other.
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
-
 from dra_driver.model.cdi import Edits, Hook, Mount
 
 MARKER_PATH = "/run/gpuslice/claim"
@@ -40,7 +38,7 @@ def claim_edits(claim_uid: str, *, run_dir: str, hook: str | None) -> Edits:
 
 
 def _hooks(claim_uid: str, hook: str) -> tuple[Hook, ...]:
-    program = PurePosixPath(hook).name
+    program = hook.rpartition("/")[2]
     return tuple(
         Hook(name=name, path=hook, args=(program, "--claim", claim_uid, "oci", name))
         for name in _HOOKS

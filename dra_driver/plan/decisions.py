@@ -16,7 +16,7 @@ from dra_driver.model.share import CheckpointPolicy, GpuShare, ShareAbility, Sha
 from dra_driver.model.steps import EnsureShare, SetTimeSlice, Step
 from dra_driver.plan.amounts import COMPUTE_WHOLE_PERCENT, usable_memory_mib
 from dra_driver.plan.cdi import SpecEntry
-from dra_driver.plan.checkpoint import check_support
+from dra_driver.plan.checkpoint_fields import check_fields
 from dra_driver.plan.configs import Applied, DeviceKind, applied_configs
 from dra_driver.plan.demand import ShareDemand
 from dra_driver.plan.health import LOST, NOT_LOADED
@@ -180,9 +180,8 @@ def _shared(
     target: GpuTarget | SlotTarget,
     applied: Applied | None,
 ) -> Decision:
-    config = applied.value if applied is not None else None
-    abilities = {each.gpu: each for each in terms.abilities}
-    unknown = ShareAbility(gpu=target.gpu.uuid, tier=None, reason="nothing is known about it yet")
+    value = applied.value if applied is not None else None
+    config = value if isinstance(value, SliceConfig) else SliceConfig()
     decided = decide_share(
         ShareDemand(
             claim=ref,
@@ -190,9 +189,9 @@ def _shared(
             share=f"{ref.uid}-{index}",
             result=result,
             target=target,
-            config=config if isinstance(config, SliceConfig) else SliceConfig(),
+            config=config,
             config_path=applied.path if applied is not None else "",
-            ability=abilities.get(target.gpu.uuid, unknown),
+            ability=_ability(target.gpu, terms),
             allow_burst=terms.allow_burst,
             mps_single_uid=terms.mps_single_uid,
         )
@@ -206,12 +205,18 @@ def _shared(
         result=result,
         use=decided.use,
         entry=entry,
-        checkpoint=config.checkpoint if config is not None else CheckpointPolicy.NONE,
+        checkpoint=(config or SliceConfig()).checkpoint,
         note=decided.note,
         share=share,
         steps=(EnsureShare(share=share), *sliced),
         warnings=decided.warnings,
     )
+
+
+def _ability(gpu: GpuFacts, terms: Terms) -> ShareAbility:
+    abilities = {each.gpu: each for each in terms.abilities}
+    unknown = ShareAbility(gpu=gpu.uuid, tier=None, reason="nothing is known about it yet")
+    return abilities.get(gpu.uuid, unknown)
 
 
 def _whole(
@@ -225,7 +230,7 @@ def _whole(
     value = applied.value if applied is not None else None
     config = value if isinstance(value, GpuConfig) else GpuConfig()
     path = applied.path if applied is not None else ""
-    _check_checkpoints(f"claim {ref}: {path}", config, terms)
+    check_fields(f"claim {ref}: {path}", config, terms.inventory, enabled=terms.checkpoints)
     memory = usable_memory_mib(gpu) or 0
     interval = config.time_slice
     told = f", time slice {interval} by {path}" if interval is not None else ""
@@ -246,25 +251,6 @@ def _whole(
         steps=(SetTimeSlice(gpu=gpu.uuid, interval=interval),) if interval is not None else (),
         checkpoint=config.checkpoint,
         restore_from=config.restore_from,
-    )
-
-
-def _check_checkpoints(where: str, config: GpuConfig, terms: Terms) -> None:
-    if config.restore_from is not None:
-        field, value = "restoreFrom", config.restore_from
-    elif config.checkpoint is CheckpointPolicy.REQUIRED:
-        field, value = "checkpoint", config.checkpoint
-    else:
-        return
-    why = "this node takes no checkpoints"
-    if terms.checkpoints:
-        problem = check_support(terms.inventory)
-        if problem is None:
-            return
-        why = problem.text
-    raise ClaimRejected(
-        Reason.NOT_SUPPORTED,
-        f"{where}: field {field}: {value} is not possible: {why}: leave it out",
     )
 
 

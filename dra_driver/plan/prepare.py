@@ -75,15 +75,7 @@ def plan_prepare(
         ClaimRejected: the claim has to change.
         NotReady: the node is not ready for it.
     """
-    terms = Terms(
-        inventory=inventory,
-        abilities=abilities,
-        allow_burst=options.allow_burst,
-        mps_single_uid=options.mps_single_uid,
-        mps_run_dir=options.run_dir if options.mps_folders else None,
-        checkpoints=options.checkpoints,
-    )
-    decisions = decide(claim, terms)
+    decisions = decide(claim, _terms(options, inventory, abilities))
     check_together(claim, decisions, driver=options.driver)
     record = _record(claim, decisions, options=options, driver_edits=driver_edits)
     if record.restore_from is not None:
@@ -116,6 +108,19 @@ def plan_unprepare(record: Record, others: Mapping[str, Record]) -> tuple[Step, 
     return (
         *specs,
         *(step for step in rest if not (isinstance(step, SetTimeSlice) and step.gpu in needed)),
+    )
+
+
+def _terms(
+    options: PrepareOptions, inventory: Inventory, abilities: tuple[ShareAbility, ...]
+) -> Terms:
+    return Terms(
+        inventory=inventory,
+        abilities=abilities,
+        allow_burst=options.allow_burst,
+        mps_single_uid=options.mps_single_uid,
+        mps_run_dir=options.run_dir if options.mps_folders else None,
+        checkpoints=options.checkpoints,
     )
 
 

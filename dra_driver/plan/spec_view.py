@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
 from dra_driver.model.record import Record
@@ -34,12 +33,16 @@ def view_specs(records: Iterable[Record]) -> SpecView:
     edits = tuple(_edits(records))
     mounts = {str(each["containerPath"]) for every in edits for each in every.get("mounts", ())}
     nodes = {str(each["path"]) for every in edits for each in every.get("deviceNodes", ())}
-    libraries = (path for path in mounts if PurePosixPath(path).name.startswith(_LIBRARY))
+    libraries = (path for path in mounts if _name(path).startswith(_LIBRARY))
     return SpecView(
         mounts=tuple(sorted(mounts)),
         devices=tuple(sorted(nodes)),
-        library=max(libraries, key=lambda path: (len(PurePosixPath(path).name), path), default=""),
+        library=max(libraries, key=lambda path: (len(_name(path)), path), default=""),
     )
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _edits(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
