@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 
 @pytest.fixture
@@ -14,3 +15,11 @@ def root() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def _log_settings() -> Iterator[None]:
+    """Commands under test set up logs for their process, which is this one."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
