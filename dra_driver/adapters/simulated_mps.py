@@ -144,8 +144,10 @@ class SimulatedMpsControl:
             self._servers.set_limits(gpu, limits, server)
 
     def quit(self, gpu: GpuUuid, *, force_after_s: float) -> None:  # noqa: ARG002 - nothing to wait for
-        with suppress(MpsGone):
-            self._daemon(gpu)
+        # A GPU that is lost takes its daemon along, which quits all the same.
+        if any(known.uuid == gpu for known in self._file.last_good().gpus):
+            with suppress(MpsGone):
+                self._daemon(gpu)
         self._files.remove(gpu, "server")
         self._files.remove(gpu, "daemon")
 

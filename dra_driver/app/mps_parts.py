@@ -23,6 +23,7 @@ from dra_driver.model.device import GpuUuid, Inventory
 from dra_driver.mps.keeper import Keeper
 from dra_driver.mps.supervisor import Supervisor
 from dra_driver.mps.world import MpsPorts
+from dra_driver.plan.health import LOST
 from dra_driver.plan.tiers import share_ability
 from dra_driver.ports import ClientProver, MpsControl, MpsDaemons, MpsServers, Recorder
 from dra_driver.settings import Settings, SharingMode
@@ -183,7 +184,13 @@ def _ports(
         run_dir=settings.run_dir,
         gpus=lambda: _fit(inventory()),
         driver_version=driver_version,
+        lost=lambda: _lost(inventory()),
     )
+
+
+def _lost(inventory: Inventory | None) -> frozenset[GpuUuid]:
+    health = inventory.health if inventory is not None else ()
+    return frozenset(GpuUuid(each.uuid) for each in health if each.cause == LOST)
 
 
 def _fit(inventory: Inventory | None) -> tuple[GpuUuid, ...]:

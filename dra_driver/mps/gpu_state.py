@@ -34,6 +34,7 @@ class GpuEntry:
         stopping: the server was told to end, and takes no new clients.
         served: the server has had clients.
         fault_since_s: when the server was first seen at fault.
+        lost: the GPU could not be reached when the keeper last looked.
         failures: attempts in a row that failed.
         retry_at_s: no attempt by the keeper before.
     """
@@ -57,6 +58,7 @@ class GpuEntry:
     message: str = ""
     refusal: str = ""
     restarts: int = 0
+    lost: bool = False
     failures: int = 0
     retry_at_s: float = 0.0
     looked_at_s: float | None = None

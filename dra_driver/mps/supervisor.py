@@ -28,6 +28,7 @@ from dra_driver.mps.table import GpuTable
 from dra_driver.mps.world import MpsPorts
 from dra_driver.plan.mps import mps_shares
 from dra_driver.plan.mps_abilities import supervised_abilities
+from dra_driver.plan.mps_steps import HideShare
 from dra_driver.ports import Recorder, SharingWatch
 
 _WORKERS_MAX = 64
@@ -86,6 +87,9 @@ class Supervisor:
 
     def apply(self, gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline) -> None:
         """Make `shares` the whole set of this GPU; those that MPS does not enforce are ignored.
+
+        Shares may leave whatever the state of the GPU, or pods would hang on one that is broken:
+        where they alone change and are hidden, what else fails is left to the keeper.
 
         Raises:
             NotReady: not converged, by the deadline or because of a failure that the text tells;
@@ -171,7 +175,8 @@ class Supervisor:
 
     def _check(self, entry: GpuEntry, wanted: tuple[GpuShare, ...]) -> None:
         gpu = entry.gpu
-        if wanted and gpu not in self.ports.gpus():
+        more = set(wanted).difference(entry.desired.shares)
+        if more and gpu not in self.ports.gpus():
             raise AdapterError(f"GPU {gpu} is not on this node (any more): it cannot be shared")
         strange = [share.id for share in wanted if share.gpu != gpu]
         if strange:
@@ -217,11 +222,31 @@ class Supervisor:
     def _attempt(self, entry: GpuEntry, previous: DesiredShares) -> None:
         try:
             self.converger.reach(entry)
-        except GpuRefused as error:
-            self._undo(entry, previous)
-            raise AdapterError(str(error)) from error
         except AdapterError as error:
+            if self._have_left(entry, previous):
+                _log.warning("Shares left a GPU that is not well", gpu=entry.gpu, error=str(error))
+                return
+            if isinstance(error, GpuRefused):
+                self._undo(entry, previous)
+                raise AdapterError(str(error)) from error
             raise NotReady(Reason.STEP_FAILED, str(error)) from error
+
+    def _have_left(self, entry: GpuEntry, previous: DesiredShares) -> bool:
+        """Whether shares only leave and are out of sight; of the last, also that nothing runs."""
+        shares = set(entry.desired.shares)
+        if not shares:
+            done = entry.daemon is None and self.ports.is_lost(entry.gpu)
+        else:
+            done = shares < set(previous.shares)
+        if not done:
+            return False
+        try:
+            for share in sorted(entry.stale):
+                self.converger.steps.run(entry, HideShare(share=share))
+        except AdapterError as error:
+            _log.warning("A share's folder is not removed", gpu=entry.gpu, error=str(error))
+            return False
+        return True
 
     def _undo(self, entry: GpuEntry, previous: DesiredShares) -> None:
         """Go back to what was desired before; what that takes is left to the keeper if it fails."""

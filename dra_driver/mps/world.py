@@ -27,6 +27,7 @@ class MpsPorts:
         run_dir: the run folder that `folders` lies in.
         gpus: GPUs of this node; asked often, so it has to be at hand.
         driver_version: as the driver spells it, at hand too; None: not known.
+        lost: those of `gpus` that cannot be reached any more.
     """
 
     control: GpuControl
@@ -40,6 +41,12 @@ class MpsPorts:
     run_dir: Path
     gpus: Callable[[], tuple[GpuUuid, ...]]
     driver_version: Callable[[], str | None]
+    lost: Callable[[], frozenset[GpuUuid]] = frozenset
+
+    def is_lost(self, gpu: GpuUuid) -> bool:
+        """Whether this GPU was there and cannot be reached any more."""
+        known = gpu in self.gpus()
+        return gpu in self.lost() or (not known and self.has_read(gpu))
 
     def has_read(self, gpu: GpuUuid) -> bool:
         """Whether the node's GPUs were read, so that a GPU that is not among them is lost."""

@@ -9,7 +9,7 @@ from threading import Event, Thread, current_thread
 import pytest
 
 from dra_driver.errors import AdapterError, MpsHung, NotFound, NotReady, Reason
-from dra_driver.model.device import Tier
+from dra_driver.model.device import GpuUuid, Tier
 from dra_driver.model.mps import ComputeMode, GpuProcess, MpsPhase, Proof
 from dra_driver.model.share import Expose, Sharing
 from tests.builders import gpu, inventory
@@ -211,6 +211,40 @@ def test_apply_frees_a_gpu_when_it_is_lost(rig: MpsRig) -> None:
     assert GPU not in rig.world.daemons
     assert GPU not in rig.world.folders
     assert rig.state().phase is MpsPhase.FREE
+
+
+def test_apply_lets_shares_go_when_the_gpu_cannot_be_reached(rig: MpsRig) -> None:
+    rig.apply(share("a"), share("b"), share("c", percent=40))
+    rig.world.lost = frozenset({GPU})
+    for shares in ((share("a"), share("b")), (share("b"),), ()):
+        rig.world.fail("limits", AdapterError("the GPU is lost"))
+        rig.world.fail("mode", *[AdapterError("the GPU is lost")] * 2)
+        rig.apply(*shares)
+        assert rig.world.exposed(GPU) == {each.id for each in shares}
+    assert GPU not in rig.world.daemons
+    assert rig.world.modes[GPU] is ComputeMode.EXCLUSIVE_PROCESS
+    for _ in range(3):
+        rig.clock.advance(60)
+        assert rig.tend().phase is MpsPhase.FAULT
+    rig.world.failures.clear()
+    rig.world.lost = frozenset()
+    rig.tend()
+    rig.assert_free()
+
+
+@pytest.mark.parametrize("gpus", [(GPU, OTHER), (OTHER,)])
+def test_apply_lets_one_of_several_shares_go_when_the_gpu_is_not_well(
+    rig: MpsRig, gpus: tuple[GpuUuid, ...]
+) -> None:
+    rig.apply(share("a"), share("b"))
+    rig.world.gpus = gpus
+    rig.world.kill_daemon(GPU)
+    rig.world.fail("daemon", *[AdapterError("no memory")] * 2)
+    rig.apply(share("a"))
+    assert rig.state().phase is MpsPhase.FAULT
+    assert set(rig.world.folders) == {"a"}
+    with pytest.raises(NotReady, match="no memory"):
+        rig.apply(share("a"))
 
 
 def test_apply_waits_for_the_driver_when_the_gpus_were_never_read() -> None:

@@ -44,6 +44,7 @@ class FakeMps:
 
     def __init__(self, *gpus: str) -> None:
         self.gpus = tuple(GpuUuid(gpu) for gpu in gpus)
+        self.lost: frozenset[GpuUuid] = frozenset()
         self.modes = dict.fromkeys(self.gpus, ComputeMode.DEFAULT)
         self.processes: dict[GpuUuid, tuple[GpuProcess, ...]] = {}
         self.foreign: dict[GpuUuid, tuple[int, ...]] = {}
@@ -83,6 +84,7 @@ class FakeMps:
             run_dir=run_dir,
             gpus=lambda: self.gpus,
             driver_version=driver,
+            lost=lambda: self.lost,
         )
 
     def effect(self, what: str, of: str, value: object = "") -> None:
