@@ -95,13 +95,19 @@ def set_simulated(cluster: Cluster, simulate: str | Json) -> None:
     new.rename(file)
 
 
+def simulated_document(cluster: Cluster) -> Json:
+    """Give the document of the real node's simulated GPUs, as it is now."""
+    document: Json = yaml.safe_load(cluster.node_path(_SIMULATED_FILE).read_text())
+    return document
+
+
 @contextmanager
 def simulated(cluster: Cluster, document: Json) -> Iterator[Devices]:
     """Have other GPUs on the real node; gives the devices, once they are published.
 
     The driver has to be deployed with simulated GPUs; afterwards these are there again.
     """
-    before = yaml.safe_load(cluster.node_path(_SIMULATED_FILE).read_text())
+    before = simulated_document(cluster)
     set_simulated(cluster, document)
     try:
         yield wait_published(cluster, gpus=len(document["gpus"]))
