@@ -3,9 +3,11 @@
 import itertools
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.cluster.checkpoint_cuda import CudaPlugin, cuda_plugin
 from tests.cluster.checkpoint_script import ActionScript
 from tests.cluster.checkpoint_site import Checkpoints
 from tests.cluster.life_site import site_on
@@ -31,6 +33,13 @@ def checkpoints(criu_on_node: Cluster) -> Iterator[Checkpoints]:
         checkpoints = Checkpoints(site=site)
         yield checkpoints
         checkpoints.remove()
+
+
+@pytest.fixture
+def cuda(criu_on_node: Cluster, script: ActionScript, tmp_path: Path) -> Iterator[CudaPlugin]:
+    """CRIU with its plugin for CUDA, beside the script."""
+    with cuda_plugin(criu_on_node, tmp_path, f"action-script {script.path}") as plugin:
+        yield plugin
 
 
 @pytest.fixture

@@ -4,9 +4,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import grpc
+
 from tests.cluster.checkpoint_site import Count
 from tests.cluster.life_site import Tenant
 from tests.kube.cluster import Cluster
+from tests.kube.components import CONTAINERD_SOCKET
 from tests.kube.process import wait_until
 
 
@@ -24,7 +27,7 @@ class RuntimeState:
     @classmethod
     def of(cls, cluster: Cluster, tenant: Tenant) -> Self:
         return cls(
-            task=cluster.tasks().get(tenant.container.removeprefix("containerd://"), ""),
+            task=cluster.ctr.tasks().get(_container(tenant), ""),
             frozen=_frozen(tenant.pid),
             process=_process(tenant.pid),
         )
@@ -32,6 +35,39 @@ class RuntimeState:
     @property
     def at_work(self) -> bool:
         return self.task == "RUNNING" and not self.frozen and self.process in {"R", "S"}
+
+
+def checkpoint_until(cluster: Cluster, tenant: Tenant, *, deadline_s: float) -> None:
+    """Ask the runtime for a checkpoint as the kubelet does, whose own limit is two minutes at least.
+
+    Raises:
+        RpcError: what the runtime answers, or that the time was up.
+    """
+    fields = (_container(tenant), "/run/checkpoint-until.tar")
+    request = b"".join(
+        bytes((number << 3 | 2, len(value))) + value.encode()
+        for number, value in enumerate(fields, start=1)
+    )
+    with grpc.insecure_channel(f"unix://{cluster.node_path(CONTAINERD_SOCKET)}") as channel:
+        call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+            "/runtime.v1.RuntimeService/CheckpointContainer"
+        )
+        call(request, timeout=deadline_s)
+
+
+def resume(cluster: Cluster, tenant: Tenant) -> None:
+    """Let a paused container run on."""
+    cluster.ctr.resume(_container(tenant))
+
+
+def wait_paused(cluster: Cluster, tenant: Tenant) -> None:
+    """Wait until a container is paused, as containerd and the kernel say."""
+
+    def problem() -> str:
+        state = RuntimeState.of(cluster, tenant)
+        return "" if state.task == "PAUSED" and state.frozen else str(state)
+
+    wait_until(problem, waiting_for=f"pod {tenant.name} to be paused")
 
 
 def wait_at_work(cluster: Cluster, tenant: Tenant) -> None:
@@ -44,6 +80,10 @@ def wait_at_work(cluster: Cluster, tenant: Tenant) -> None:
         return "" if state.at_work and goes_on else f"{state} at {now}"
 
     wait_until(problem, waiting_for=f"pod {tenant.name} to count on from {seen}")
+
+
+def _container(tenant: Tenant) -> str:
+    return tenant.container.removeprefix("containerd://")
 
 
 def _frozen(pid: int) -> bool:

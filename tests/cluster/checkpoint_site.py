@@ -1,6 +1,7 @@
 """Checkpoints of a team's pods through the kubelet, and pods that are restored from them."""
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -10,17 +11,15 @@ from tests.kube.images import Image, write_archive
 from tests.kube.process import wait_until
 
 CONTAINER = "main"
-_COUNT = (
-    "sh",
-    "-c",
-    """\
+# One process without children: a dump may come at any moment.
+_COUNT = """
 trap 'exit 0' TERM
 read -r id </proc/sys/kernel/random/uuid
-while :; do echo "$id $((n += 1))" >/tmp/count; sleep 0.1; done
-""",
-)
-
-TIMEOUT_S = 30
+mkfifo /tmp/never
+exec 3<>/tmp/never
+while :; do echo "$id $((n += 1))" >/tmp/count; read -r -t 0.1 _ <&3; done
+"""
+PATIENCE_S = 60.0
 
 _numbers = itertools.count(1)
 
@@ -31,21 +30,19 @@ class Checkpoints:
 
     site: Site
 
-    def take(self, pod: str, *, timeout_s: int = TIMEOUT_S) -> Path:
+    def take(self, pod: str, *, patience_s: float = PATIENCE_S) -> Path:
         """Checkpoint a pod's container, which runs on; gives the archive on the node.
 
         Raises:
-            ApiError: it was refused, failed, or took longer than `timeout_s`.
+            ApiError: it was refused, or failed.
+            TimeoutError: it took longer than `patience_s`. The kubelet's own time limit is never
+                below two minutes; but when its caller goes away, it stops at once.
         """
         cluster = self.site.cluster
         path = f"{self.site.namespace}/{pod}/{CONTAINER}"
-        # The API server waits as long as the kubelet does.
-        client = replace(cluster.admin, timeout_s=timeout_s + 30.0)
-        answer = client.request(
-            "POST",
-            f"/api/v1/nodes/{cluster.node_name}/proxy/checkpoint/{path}",
-            query={"timeout": str(timeout_s)},
-        )
+        client = replace(cluster.admin, timeout_s=patience_s)
+        node = f"/api/v1/nodes/{cluster.node_name}"
+        answer = client.request("POST", f"{node}/proxy/checkpoint/{path}")
         (archive,) = answer["items"]
         return cluster.node_path(archive)
 
@@ -81,9 +78,18 @@ class Checkpoints:
             archive.unlink()
 
 
-def counting() -> dict[str, Any]:
-    """Give the part of a pod's spec that lets it count: as for `Site.create`."""
-    return {"containers": [{"name": CONTAINER, "image": "busybox:1", "command": [*_COUNT]}]}
+def counting(*, first: str = "", env: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Give the part of a pod's spec that lets it count: as for `Site.create`.
+
+    `first` is a shell's script that it runs before.
+    """
+    container = {
+        "name": CONTAINER,
+        "image": "busybox:1",
+        "command": ["sh", "-c", first + _COUNT],
+        "env": [{"name": name, "value": value} for name, value in (env or {}).items()],
+    }
+    return {"containers": [container]}
 
 
 def restored_from(image: str) -> dict[str, Any]:

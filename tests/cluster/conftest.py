@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.checkpoint_fixtures import checkpoints, criu_on_node, script
+from tests.cluster.checkpoint_fixtures import checkpoints, criu_on_node, cuda, script
 from tests.cluster.driver_fixtures import (
     deployed_gates,
     deployed_newest,
@@ -33,6 +33,7 @@ __all__ = [
     "cluster_newest",
     "clusters_built",
     "criu_on_node",
+    "cuda",
     "deployed_gates",
     "deployed_mps",
     "deployed_newest",

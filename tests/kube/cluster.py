@@ -173,13 +173,13 @@ class Cluster:
         kubectl = str(self.folder / "kubectl")
         return run((kubectl, *arguments), stdin=stdin, timeout_s=timeout_s)
 
+    @property
+    def ctr(self) -> Ctr:
+        return Ctr(program=containerd_folder() / "ctr", cell=self.cell)
+
     def load_image(self, archive: Path) -> None:
         """Import an archive in OCI layout, so that pods can use its images without pulling."""
-        self._ctr.import_images(archive)
-
-    def tasks(self) -> dict[str, str]:
-        """Give what containerd says of each container, by id, such as RUNNING and PAUSED."""
-        return self._ctr.tasks()
+        self.ctr.import_images(archive)
 
     def pid(self, component: str) -> int | None:
         """Give the id of a component's process, if it runs."""
@@ -275,16 +275,12 @@ class Cluster:
         self._say(f"API server {self.version} serves at {self.url}")
         for component in CONTROLLERS:
             self.start(component)
-        readiness.wait("containerd", self._ctr.problem, waiting_for="containerd's socket")
+        readiness.wait("containerd", self.ctr.problem, waiting_for="containerd's socket")
         self.start("kubelet")
         self.load_image(write_base_images(self.folder))
         readiness.wait_for_controllers()
         readiness.wait_for_node(self.admin, self.node_name)
         self._say(f"node {self.node_name} is ready after {time.monotonic() - started_s:.0f} s")
-
-    @property
-    def _ctr(self) -> Ctr:
-        return Ctr(program=containerd_folder() / "ctr", cell=self.cell)
 
     def _update(self, *, version: str | None = None, number: int | None = None) -> None:
         """Change what is written down, where a value is given."""

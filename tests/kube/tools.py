@@ -35,9 +35,13 @@ class Ctr:
         self._run("-n", "k8s.io", "images", "import", str(archive.absolute()))
 
     def tasks(self) -> dict[str, str]:
-        """Give the states of the node's containers, by id."""
+        """Give the states of the node's containers, by id, such as RUNNING and PAUSED."""
         lines = self._run("-n", "k8s.io", "tasks", "list").splitlines()[1:]
         return {fields[0]: fields[-1] for fields in map(str.split, lines)}
+
+    def resume(self, container: str) -> None:
+        """Let a paused container run on."""
+        self._run("-n", "k8s.io", "tasks", "resume", container)
 
     def problem(self) -> str:
         """Say why containerd does not serve; it does if the answer is empty."""
