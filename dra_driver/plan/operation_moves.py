@@ -53,7 +53,10 @@ def bring_back(operation: Operation) -> Move | None:
         if each.state is CudaState.CHECKPOINTED and each.found is not CudaState.CHECKPOINTED
     )
     if restored:
-        return RestoreProcesses(processes=tuple(reversed(restored)), mapping=operation.device_map)
+        moved = any(each.old != each.new for each in operation.device_map)
+        return RestoreProcesses(
+            processes=tuple(reversed(restored)), mapping=operation.device_map if moved else ()
+        )
     unlocked = tuple(
         each.process
         for each in operation.processes

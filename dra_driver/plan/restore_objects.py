@@ -9,6 +9,10 @@ from dra_api.config.decode import API_VERSION
 from dra_driver.model.manifest import Manifest, ManifestGpu
 
 _CLAIM = "gpus"
+_ALWAYS = (
+    "give the Pod the volumes that the checkpointed one had, at the same paths; the environment of"
+    " its processes stays what it was"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +48,7 @@ def restore_objects(wish: RestoreWish) -> tuple[dict[str, Any], ...]:
 
 def restore_notes(wish: RestoreWish) -> tuple[str, ...]:
     """What has to be known about them."""
-    notes = [
-        "give the Pod the volumes that the checkpointed one had, at the same paths; what its"
-        " processes have as environment stays what it was",
-    ]
+    notes = [_ALWAYS]
     if wish.manifest is None:
         notes.append(
             "the Pod claims no GPU: if the container had one, give --operation its checkpoint"

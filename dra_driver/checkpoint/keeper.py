@@ -1,0 +1,112 @@
+"""Ends leases, rolls back, and verifies what was restored: whatever is pending, for ever."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import Event
+
+from dra_driver import log
+from dra_driver.checkpoint.engine import Engine
+from dra_driver.errors import AdapterError
+from dra_driver.model.checkpoint import Operation, OperationState
+from dra_driver.plan.operation_values import Rebooted, RunnerEnded, Tick
+
+_WORKERS = 8
+"""An operation whose processes hang must not hold up the others."""
+_IDLE_S = 5.0
+_BUSY_S = 0.5
+_LOCK_S = 0.1
+_PRUNE_S = 600.0
+
+_log = log.get(__name__)
+
+
+class Keeper:
+    """Looks at all operations that are under way, several times a second while there are any.
+
+    Args:
+        engine: the operations; their table is loaded.
+        interval_s: between two looks.
+    """
+
+    def __init__(self, engine: Engine, *, interval_s: float = _BUSY_S) -> None:
+        self._engine = engine
+        self._interval_s = interval_s
+        self._kicked = Event()
+        self._working: dict[str, Future[None]] = {}
+        self._problems: dict[str, str] = {}
+
+    def kick(self) -> None:
+        """Look at once; from any thread."""
+        self._kicked.set()
+
+    def run(self, stop: Event) -> None:
+        """Keep until `stop`."""
+        clock = self._engine.world.clock
+        prune_s = clock.monotonic_s()
+        with ThreadPoolExecutor(_WORKERS, thread_name_prefix="hook-keeper") as workers:
+            while not stop.is_set():
+                self._kicked.clear()
+                open_now = self.open()
+                for operation in open_now:
+                    self._start(workers, operation.id)
+                if clock.monotonic_s() >= prune_s:
+                    prune_s = clock.monotonic_s() + _PRUNE_S
+                    self._prune()
+                self._wait(stop, busy=bool(open_now))
+
+    def open(self) -> tuple[Operation, ...]:
+        """Operations that are under way."""
+        return tuple(each for each in self._engine.table.all() if not each.state.final)
+
+    def tend(self, operation_id: str) -> None:
+        """Move one operation on as far as it goes now."""
+        engine = self._engine
+        with engine.locks.held(operation_id, _LOCK_S) as got:
+            operation = engine.table.get(operation_id)
+            if not got or operation is None or operation.state.final:
+                return
+            try:
+                self._tend(operation)
+            except AdapterError as error:
+                self._tell(operation_id, str(error))
+            else:
+                self._problems.pop(operation_id, None)
+
+    def _tend(self, operation: Operation) -> None:
+        engine, runner = self._engine, operation.runner
+        if operation.boot_id != engine.world.boot_id:
+            engine.advance(operation, Rebooted())
+            return
+        waits = operation.state is OperationState.DELEGATED
+        if waits and runner is not None and not engine.world.alive(runner):
+            engine.advance(operation, RunnerEnded())
+            return
+        engine.advance(operation, Tick())
+
+    def _start(self, workers: ThreadPoolExecutor, operation_id: str) -> None:
+        working = self._working.get(operation_id)
+        if working is not None:
+            if not working.done():
+                return
+            del self._working[operation_id]
+            working.result()  # what nobody foresaw ends the keeper, and with it the process
+        self._working[operation_id] = workers.submit(self.tend, operation_id)
+
+    def _wait(self, stop: Event, *, busy: bool) -> None:
+        # A stop is seen within one interval, a kick at once.
+        left_s = self._interval_s if busy else max(self._interval_s, _IDLE_S)
+        while left_s > 0 and not stop.is_set() and not self._kicked.wait(self._interval_s):
+            left_s -= self._interval_s
+
+    def _prune(self) -> None:
+        try:
+            self._engine.table.prune(self._engine.world.clock.wall_s())
+        except AdapterError as error:
+            self._tell("", str(error))
+
+    def _tell(self, key: str, text: str) -> None:
+        """Log a problem once until it changes."""
+        if self._problems.get(key) != text:
+            self._problems[key] = text
+            _log.warning("An operation of the hook does not go on", operation=key, error=text)

@@ -1,0 +1,103 @@
+"""The operations of the hook: in memory, and durably behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Condition, Lock
+
+from dra_driver.model.checkpoint import Kind, Operation
+from dra_driver.ports import OperationStore
+
+KEPT = 1000
+"""Operations that have ended are kept up to this number, and for so long."""
+KEPT_S = 7 * 24 * 3600.0
+
+
+class OperationTable:
+    """Safe for many threads; `load` comes first."""
+
+    def __init__(self, store: OperationStore) -> None:
+        self._store = store
+        self._lock = Lock()
+        self._operations: dict[str, Operation] | None = None
+
+    def load(self) -> None:
+        """Raises AdapterError."""
+        loaded = {each.id: each for each in self._store.load()}
+        with self._lock:
+            self._operations = loaded
+
+    def all(self) -> tuple[Operation, ...]:
+        """By start time, then id."""
+        known = self.by_id().values()
+        return tuple(sorted(known, key=lambda each: (each.started_wall_s, each.id)))
+
+    def by_id(self) -> Mapping[str, Operation]:
+        """All by id; before they are loaded, as they are stored.
+
+        Raises:
+            AdapterError: they cannot be read.
+        """
+        with self._lock:
+            if self._operations is not None:
+                return dict(self._operations)
+        # Another plugin has them still; it tells through its files.
+        return {each.id: each for each in self._store.load()}
+
+    def get(self, operation_id: str) -> Operation | None:
+        return self.by_id().get(operation_id)
+
+    def open_on(self, container_id: str, kind: Kind) -> Operation | None:
+        """The operation of this kind that is under way on a container."""
+        return next((each for each in self._open(container_id) if each.kind is kind), None)
+
+    def any_open_on(self, container_id: str) -> Operation | None:
+        return next(self._open(container_id), None)
+
+    def save(self, operation: Operation) -> None:
+        """Durable on return. Raises AdapterError; then it is as before."""
+        self._store.save(operation)
+        with self._lock:
+            known = self._operations if self._operations is not None else {}
+            known[operation.id] = operation
+            self._operations = known
+
+    def prune(self, now_wall_s: float) -> None:
+        """Forget what ended long ago. Raises AdapterError."""
+        ended = [each for each in self.all() if each.state.final]
+        old = {each.id for each in ended if now_wall_s - each.changed_wall_s > KEPT_S}
+        beyond = {each.id for each in ended[: max(0, len(ended) - KEPT)]}
+        for each in sorted(old | beyond):
+            self._store.forget(each)
+            with self._lock:
+                if self._operations is not None:
+                    self._operations.pop(each, None)
+
+    def _open(self, container_id: str) -> Iterator[Operation]:
+        for each in self.all():
+            if container_id and each.target.container_id == container_id and not each.state.final:
+                yield each
+
+
+class KeyedLocks:
+    """One lock for each key that somebody wants."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._held: set[str] = set()
+
+    @contextmanager
+    def held(self, key: str, timeout_s: float) -> Iterator[bool]:
+        """Give whether the lock was got in time."""
+        with self._changed:
+            got = self._changed.wait_for(lambda: key not in self._held, timeout_s)
+            if got:
+                self._held.add(key)
+        try:
+            yield got
+        finally:
+            if got:
+                with self._changed:
+                    self._held.discard(key)
+                    self._changed.notify_all()
