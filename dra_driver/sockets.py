@@ -12,7 +12,8 @@ import fcntl
 import os
 import socket
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -27,6 +28,10 @@ _SOCKET_MODE = 0o600
 _PROBE_TIMEOUT_S = 1.0
 
 _log = log.get(__name__)
+
+
+class HeldByAnother(FatalError):  # noqa: N818 - reads as the state that it is
+    """Another process does what only one may do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,64 @@ def lock_file(path: Path) -> int | None:
         os.close(descriptor)
 
 
+@contextmanager
+def only_process(lock: Path, *, what: str) -> Iterator[None]:
+    """Hold a lock file, and remove it at the end.
+
+    Args:
+        lock: its folder is made where there is none.
+        what: that another process must not do beside this one; for people.
+
+    Raises:
+        HeldByAnother: another process holds it.
+        FatalError: its folder cannot be used.
+    """
+    try:
+        if not lock.parent.exists():
+            # Users of containers have to pass through to their sockets, whatever our umask is.
+            lock.parent.mkdir(parents=True, exist_ok=True)
+            lock.parent.chmod(0o755)
+        descriptor = lock_file(lock)
+        if descriptor is None:
+            raise HeldByAnother(
+                f"another process{_holder(lock)} holds {lock} and {what}: stop it first"
+            )
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    except OSError as error:
+        raise FatalError(
+            f"cannot use {lock}: {error.strerror}; its folder has to be writable"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def bound_path(path: Path) -> Path:
+    """Where the socket is made: in a folder that only we can enter, until its mode is set."""
+    hidden = hidden_path(path)
+    return hidden.with_name(hidden.name[:6]) / "s"
+
+
+@contextmanager
+def private_folder(folder: Path) -> Iterator[None]:
+    try:
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        found = folder.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            raise FatalError(f"{folder} is in the way and not ours: remove it")
+        folder.chmod(0o700)
+        yield
+    except OSError as error:
+        raise FatalError(f"cannot use {folder}: {error.strerror}") from error
+    finally:
+        with suppress(OSError):
+            folder.rmdir()
+
+
 def is_dead_socket(path: Path) -> bool:
     """Whether it is a socket that nobody serves."""
     with suppress(OSError):
@@ -110,3 +173,9 @@ def remove_socket(path: Path) -> None:
 def _inode(path: Path) -> tuple[int, int]:
     status = path.lstat()
     return status.st_dev, status.st_ino
+
+
+def _holder(lock: Path) -> str:
+    with suppress(OSError, ValueError):
+        return f" (pid {int(lock.read_text())})"
+    return ""

@@ -16,9 +16,9 @@ from dra_driver.model.deadline import Deadline
 from dra_driver.model.device import GpuUuid, Inventory
 from dra_driver.model.mps import GpuSharing
 from dra_driver.model.share import GpuShare, ShareAbility
-from dra_driver.mps.server import HeldByAnother, only_process
 from dra_driver.ports import Clock, Recorder, SharingWatch
 from dra_driver.settings import Settings
+from dra_driver.sockets import HeldByAnother, only_process
 
 _LOG = log.get(__name__)
 _POLL_S = 0.1

@@ -19,11 +19,12 @@ from dra_driver.errors import AdapterError
 from dra_driver.loops.guard import LoopGuard
 from dra_driver.loops.health_monitor import HealthMonitor
 from dra_driver.model.device import Inventory
-from dra_driver.mps.server import MpsdServer, check_path, only_process
+from dra_driver.mps.server import MpsdServer, check_path
 from dra_driver.mps.service import MpsdService
 from dra_driver.plan.health import XidPolicy
 from dra_driver.ports import Recorder
 from dra_driver.settings import Settings
+from dra_driver.sockets import only_process
 from dra_driver.state.current import Current
 from dra_driver.telemetry.off import NoMetrics
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack
 from pathlib import Path
 
 import grpc
@@ -22,9 +21,10 @@ from dra_driver.mps.service import MpsdService
 from dra_driver.sockets import (
     PATH_MAX_BYTES,
     ServedSocket,
-    hidden_path,
+    bound_path,
     is_dead_socket,
-    lock_file,
+    only_process,
+    private_folder,
     publish,
     remove_socket,
 )
@@ -42,55 +42,16 @@ _OPTIONS = (
 _log = log.get(__name__)
 
 
-class HeldByAnother(FatalError):  # noqa: N818 - reads as the state that it is
-    """Another process does what only one may do."""
-
-
 def check_path(path: Path) -> None:
     """Raises SettingsError where no socket can be at `path`."""
     if not path.is_absolute():
         raise SettingsError(f"--mpsd-socket is {str(path)!r}: give an absolute path")
-    size = max(len(os.fsencode(each)) for each in (path, _bound_path(path)))
+    size = max(len(os.fsencode(each)) for each in (path, bound_path(path)))
     if size > PATH_MAX_BYTES:
         raise SettingsError(
             f"--mpsd-socket is too long: its socket would be {path} ({size} bytes), and a socket's"
             f" path has at most {PATH_MAX_BYTES} bytes; use a shorter folder or --run-dir"
         )
-
-
-@contextmanager
-def only_process(lock: Path, *, what: str) -> Iterator[None]:
-    """Hold a lock file, and remove it at the end.
-
-    Args:
-        lock: its folder is made where there is none.
-        what: that another process must not do beside this one; for people.
-
-    Raises:
-        HeldByAnother: another process holds it.
-        FatalError: its folder cannot be used.
-    """
-    try:
-        if not lock.parent.exists():
-            # Users of containers have to pass through to their sockets, whatever our umask is.
-            lock.parent.mkdir(parents=True, exist_ok=True)
-            lock.parent.chmod(0o755)
-        descriptor = lock_file(lock)
-        if descriptor is None:
-            raise HeldByAnother(
-                f"another process{_holder(lock)} holds {lock} and {what}: stop it first"
-            )
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-    except OSError as error:
-        raise FatalError(
-            f"cannot use {lock}: {error.strerror}; its folder has to be writable"
-        ) from error
-    try:
-        yield
-    finally:
-        lock.unlink(missing_ok=True)
-        os.close(descriptor)
 
 
 class MpsdServer:
@@ -152,13 +113,13 @@ class MpsdServer:
         remove_socket(self._path)
 
     def _serve(self, undo: ExitStack) -> ServedSocket:
-        bound = _bound_path(self._path)
+        bound = bound_path(self._path)
         pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="mpsd")
         undo.callback(lambda: pool.shutdown(wait=self._drained))
         server = grpc.server(pool, options=_OPTIONS)
         undo.callback(lambda: server.stop(_STOP_S if self._drained else 0.0).wait())
         mpsd_grpc.add_MpsdServicer_to_server(self._service, server)
-        with _private_folder(bound.parent):
+        with private_folder(bound.parent):
             try:
                 made = server.add_insecure_port(f"unix:{bound}") != 0
             except RuntimeError:
@@ -170,32 +131,3 @@ class MpsdServer:
                 )
             server.start()
             return publish(self._path, bound=bound)
-
-
-def _bound_path(path: Path) -> Path:
-    """Where the socket is made: in a folder that only we can enter, until its mode is set."""
-    hidden = hidden_path(path)
-    return hidden.with_name(hidden.name[:6]) / "s"
-
-
-@contextmanager
-def _private_folder(folder: Path) -> Iterator[None]:
-    try:
-        with suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise FatalError(f"{folder} is in the way and not ours: remove it")
-        folder.chmod(0o700)
-        yield
-    except OSError as error:
-        raise FatalError(f"cannot use {folder}: {error.strerror}") from error
-    finally:
-        with suppress(OSError):
-            folder.rmdir()
-
-
-def _holder(lock: Path) -> str:
-    with suppress(OSError, ValueError):
-        return f" (pid {int(lock.read_text())})"
-    return ""

@@ -14,8 +14,8 @@ from dra_driver.app.mps_host import HostedSupervisor, host_supervisor
 from dra_driver.app.mps_parts import mpsd_lock
 from dra_driver.errors import AdapterError, NotFound, NotReady
 from dra_driver.model.mps import GpuSharing, MpsPhase
-from dra_driver.mps.server import only_process
 from dra_driver.settings import Settings
+from dra_driver.sockets import only_process
 from tests.builders import gpu, inventory, uuid
 from tests.component.node_rig import simulation
 from tests.fakes.recorder import FakeRecorder

@@ -9,7 +9,8 @@ import pytest
 
 from dra_api.mpsd import mpsd_v1alpha1_pb2 as mpsd
 from dra_driver.errors import FatalError, SettingsError
-from dra_driver.mps.server import _bound_path, _private_folder, check_path, only_process
+from dra_driver.mps.server import check_path
+from dra_driver.sockets import bound_path, only_process, private_folder
 from tests.builders import uuid
 from tests.fakes.sharing import FakeSharing
 from tests.wire.mpsd import serving, stub
@@ -39,15 +40,15 @@ def test_socket_is_roots_alone_and_nothing_else_is_left(root: Path, sharing: Fak
 
 
 def test_socket_is_made_in_a_folder_that_nobody_else_enters(root: Path) -> None:
-    folder = _bound_path(root / "mpsd.sock").parent
+    folder = bound_path(root / "mpsd.sock").parent
     # As a process left it that was killed in between, and of which somebody changed the mode.
     folder.mkdir()
     folder.chmod(0o777)
-    with _private_folder(folder):
+    with private_folder(folder):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert _names(root) == []
     folder.symlink_to(root)
-    with pytest.raises(FatalError, match="in the way"), _private_folder(folder):
+    with pytest.raises(FatalError, match="in the way"), private_folder(folder):
         pass
     assert folder.is_symlink()
 
