@@ -83,6 +83,8 @@ class ProgramDaemons:
             raise AdapterError(
                 f"an MPS control daemon of GPU {gpu} runs already: process {running.pid}"
             )
+        # A server that outlived its daemon keeps the GPU from the next one, and nobody rules it.
+        self._end(gpu, [each.process for each in self._own(gpu)])
         for option in _MULTI_USER if multi_user else ("",):
             set_aside(log)
             child = self._launch(gpu, log, option)

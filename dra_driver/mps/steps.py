@@ -159,6 +159,8 @@ class MpsSteps:
         entry.mode = mode
 
     def _restore_mode(self, entry: GpuEntry, mode: ComputeMode) -> None:
+        # What outlived its daemon would own the GPU while it is open to all.
+        self._ports.daemons.kill(entry.gpu)
         try:
             self._set_mode(entry, mode)
         except AdapterError as error:

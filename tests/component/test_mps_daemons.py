@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -154,6 +155,24 @@ def test_hung_daemon_is_killed(started: RealRig) -> None:
         assert not Path(f"/proc/{daemon.pid}").exists()
         started.ports.daemons.start(GPU, multi_user=False)
     assert started.ports.control.limits(GPU) == MpsLimits()
+
+
+def test_server_that_outlived_its_daemon_is_ended_before_the_next_starts(rig: RealRig) -> None:
+    program = rig.run_dir.parent / "nvidia-cuda-mps-server"
+    sleep = shutil.which("sleep")
+    assert sleep is not None
+    shutil.copy(sleep, program)
+    servers = [
+        subprocess.Popen([program, "600"], env={"CUDA_MPS_PIPE_DIRECTORY": str(pipe)})
+        for pipe in (rig.ports.folders.pipe(GPU), rig.ports.folders.pipe(uuid(1)))
+    ]
+    try:
+        rig.ports.daemons.start(GPU, multi_user=False)
+        assert [each.poll() for each in servers] == [-signal.SIGKILL, None]
+    finally:
+        for each in servers:
+            each.kill()
+            each.wait()
 
 
 def test_daemon_that_serves_one_user_refuses_several(rig: RealRig) -> None:

@@ -43,6 +43,17 @@ def test_tend_starts_the_daemon_anew_when_it_died(active: MpsRig) -> None:
     active.assert_holds(A, B)
 
 
+def test_apply_ends_a_server_that_outlived_its_daemon_before_the_gpu_is_open(
+    active: MpsRig,
+) -> None:
+    server = active.world.servers[GPU]
+    active.world.kill_daemon(GPU)
+    active.world.servers[GPU] = server
+    active.apply()
+    assert active.effects() == ["hide a", "hide b", "kill", "mode Default"]
+    active.assert_free()
+
+
 def test_tend_tells_the_fault_until_the_daemon_is_back(active: MpsRig) -> None:
     active.world.kill_daemon(GPU)
     active.world.fail("daemon", *[AdapterError("no memory")] * 3)

@@ -33,6 +33,7 @@ class FakeMps:
 
     Attributes:
         log: effects in order, "<what> <gpu or share>[ <value>]".
+        lost: GPUs that cannot be reached.
         late_clients: what the next questions for clients get instead.
         threads: by effect, the name of the thread that caused it last.
         reads: calls of control programs that change nothing.
@@ -176,7 +177,8 @@ class _Daemons:
         return self._world.foreign.get(gpu, ())
 
     def kill(self, gpu: GpuUuid) -> None:
-        self._world.effect("kill", gpu)
+        if gpu in {*self._world.daemons, *self._world.servers}:
+            self._world.effect("kill", gpu)
         self._world.kill_daemon(gpu)
 
     def wait(self, known: Mapping[GpuUuid, DaemonProcess], timeout_s: float) -> tuple[GpuUuid, ...]:
@@ -199,8 +201,7 @@ class _Settings:
 
     def set_limits(self, gpu: GpuUuid, limits: MpsLimits, server: int | None) -> None:
         self._world.daemon(gpu)
-        text = f"{limits.compute_percent}% {limits.memory_mib}M"
-        self._world.effect("limits", gpu, text)
+        self._world.effect("limits", gpu, f"{limits.compute_percent}% {limits.memory_mib}M")
         self._world.limits[gpu] = limits
         if server is not None:
             self._world.server(gpu, server)
@@ -220,8 +221,8 @@ class _Servers:
         self._world.daemon(gpu)
         assert gpu not in self._world.servers
         self._world.effect("server", gpu, uid)
-        server = MpsServer(pid=self._world.new_pid(), status=self._world.new_server)
-        self._world.servers[gpu] = server
+        pid, status = self._world.new_pid(), self._world.new_server
+        self._world.servers[gpu] = MpsServer(pid=pid, status=status)
         self._world.server_limits[gpu] = self._world.limits[gpu]
         self._world.uids[gpu] = uid
 
