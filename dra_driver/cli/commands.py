@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,9 @@ from typing import Annotated
 import typer
 
 from dra_driver import log
+from dra_driver.cli import checkpoint_commands
 from dra_driver.cli.options import with_settings
+from dra_driver.cli.people import for_people, print_json
 from dra_driver.errors import ClaimError, GpusliceError, SettingsError
 from dra_driver.settings import Settings, load
 
@@ -136,12 +137,12 @@ def inventory(flags: Mapping[str, str], *, as_json: _Json = False) -> int:
 
     Tells what of them can be used, and which are left out and why.
     """
-    settings = _for_people(flags)
+    settings = for_people(flags)
     from dra_driver.app.inventory import inventory_report  # noqa: PLC0415
 
     report = inventory_report(settings)
     if as_json:
-        _print_json(report.to_json())
+        print_json(report.to_json())
         return 0
     from dra_driver.cli.tables import print_inventory  # noqa: PLC0415
 
@@ -168,7 +169,7 @@ def explain(
 
     Nothing is changed. A claim that would be refused is an exit status of 1, with the reason.
     """
-    settings = _for_people(flags)
+    settings = for_people(flags)
     from dra_driver.app.explain import explain_claim  # noqa: PLC0415
 
     try:
@@ -176,7 +177,7 @@ def explain(
     except ClaimError as refusal:
         if not as_json:
             raise
-        _print_json(
+        print_json(
             {
                 "refusal": str(refusal),
                 "reason": refusal.reason,
@@ -185,7 +186,7 @@ def explain(
         )
         return EXIT_FATAL
     if as_json:
-        _print_json(explanation.to_json())
+        print_json(explanation.to_json())
     else:
         from dra_driver.cli.tables import print_explanation  # noqa: PLC0415
 
@@ -201,17 +202,24 @@ def doctor(flags: Mapping[str, str], *, as_json: _Json = False) -> int:
     It says how to mend what is wrong. Nothing is changed. A problem is an exit status of 1;
     warnings are not.
     """
-    settings = _for_people(flags)
+    settings = for_people(flags)
     from dra_driver.app.doctor import doctor_report  # noqa: PLC0415
 
     report = doctor_report(settings)
     if as_json:
-        _print_json(report.to_json())
+        print_json(report.to_json())
     else:
         from dra_driver.cli.doctor_view import print_report  # noqa: PLC0415
 
         print_report(report)
     return 0 if report.sound else EXIT_FATAL
+
+
+app.command(epilog=_EPILOG)(checkpoint_commands.checkpoint)
+app.command(epilog=_EPILOG)(checkpoint_commands.restore)
+app.command(epilog=_EPILOG)(checkpoint_commands.operations)
+app.command(epilog=_EPILOG)(checkpoint_commands.hook)
+app.command(epilog=_EPILOG, hidden=True)(checkpoint_commands.archive)
 
 
 @app.command()
@@ -221,21 +229,11 @@ def version(*, as_json: _Json = False) -> int:
 
     found = versions()
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         for name, text in found.items():
             typer.echo(f"{name} {text}")
     return 0
-
-
-def _for_people(flags: Mapping[str, str]) -> Settings:
-    """Settings of a command that prints; its logs are warnings, for people."""
-    log.configure(log.LogLevel.WARNING, log.LogFormat.CONSOLE)
-    return load(flags)
-
-
-def _print_json(value: object) -> None:
-    typer.echo(json.dumps(value, indent=2, sort_keys=True))
 
 
 def _complain(text: str, status: int) -> int:

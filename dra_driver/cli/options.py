@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import typer
 
 from dra_driver.settings import DOWNWARD_API, Settings, flag_of, variable_of
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 Command = Callable[..., int]
+T = TypeVar("T", bound="DataclassInstance")
 
 
 def with_settings(names: Iterable[str]) -> Callable[[Command], Command]:
@@ -34,6 +39,37 @@ def with_settings(names: Iterable[str]) -> Callable[[Command], Command]:
         run.__doc__ = command.__doc__
         run.__annotations__ = {each.name: each.annotation for each in parameters}
         vars(run)["__signature__"] = inspect.Signature(parameters)
+        return run
+
+    return decorate
+
+
+def with_options(kind: type[T]) -> Callable[[Callable[[Mapping[str, str], T], int]], Command]:
+    """Give a command an option for each field of a dataclass, those of its bases last.
+
+    The command gets `flags` of `with_settings`, which comes around this, and an instance.
+    """
+    hints = get_type_hints(kind, include_extras=True)
+    defaults = {each.name: each.default for each in fields(kind)}
+    names = dict.fromkeys(name for each in kind.__mro__ for name in vars(each).get("__slots__", ()))
+
+    def decorate(command: Callable[[Mapping[str, str], T], int]) -> Command:
+        def run(flags: Mapping[str, str], **given: Any) -> int:
+            return command(flags, kind(**given))
+
+        own = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if defaults[name] is MISSING else defaults[name],
+                annotation=hints[name],
+            )
+            for name in names
+        ]
+        first = next(iter(inspect.signature(run).parameters.values()))
+        run.__name__ = command.__name__
+        run.__doc__ = command.__doc__
+        vars(run)["__signature__"] = inspect.Signature([first, *own])
         return run
 
     return decorate

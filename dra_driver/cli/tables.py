@@ -18,7 +18,7 @@ _UNKNOWN = "-"
 
 
 def print_inventory(report: InventoryReport) -> None:
-    console = _console()
+    console = open_console()
     driver = f"Driver {report.driver_version or 'unknown'}, CUDA {report.cuda_version or 'unknown'}"
     console.print(Text(driver + (", simulated" if report.simulated else "")))
     if report.gpus:
@@ -34,14 +34,14 @@ def print_inventory(report: InventoryReport) -> None:
             "Tier": "left",
             "Health": "left",
         }
-        console.print(_table(columns, map(_gpu_cells, report.gpus)))
+        console.print(plain_table(columns, map(_gpu_cells, report.gpus)))
     else:
         console.print(Text("This node has no GPU that can be read."))
     _print_list(console, "Notes", report.notes)
 
 
 def print_explanation(explanation: Explanation) -> None:
-    console = _console()
+    console = open_console()
     console.print(Text(f"Claim {explanation.claim} on node {explanation.node}"))
     if not explanation.devices:
         console.print(Text("No device of this driver is allocated to it: nothing would be done."))
@@ -55,7 +55,7 @@ def print_explanation(explanation: Explanation) -> None:
             "Sharing": "left",
             "QoS": "left",
         }
-        console.print(_table(columns, map(_device_cells, explanation.devices)))
+        console.print(plain_table(columns, map(_device_cells, explanation.devices)))
     _print_list(console, "Why", [device.note for device in explanation.devices])
     _print_list(console, "Warnings", explanation.warnings)
     _print_list(console, "Steps", [sentence(step) for step in explanation.steps])
@@ -64,12 +64,12 @@ def print_explanation(explanation: Explanation) -> None:
         console.print(Text(json.dumps(spec, indent=2, sort_keys=True)), soft_wrap=True)
 
 
-def _console() -> Console:
+def open_console() -> Console:
     # Into a file or a pipe nothing is cut: columns are as wide as what they hold.
     return Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDE_COLUMNS)
 
 
-def _table(columns: dict[str, str], rows: Iterable[tuple[object, ...]]) -> Table:
+def plain_table(columns: dict[str, str], rows: Iterable[tuple[object, ...]]) -> Table:
     table = Table(box=None, pad_edge=False)
     for name, justify in columns.items():
         table.add_column(name, justify="right" if justify == "right" else "left", overflow="fold")

@@ -13,6 +13,7 @@ _EDGES_WITH_GRPC = (
     "dra_driver/checkpoint/",
     "dra_driver/mps/",
     "dra_driver/sim/",
+    "dra_driver/adapters/checkpoint_client",
     "dra_driver/adapters/mpsd_client",
     "dra_driver/adapters/pod_resources",
 )
@@ -20,6 +21,7 @@ HOMES = {
     "grpc": _EDGES_WITH_GRPC,
     "kubernetes": ("dra_driver/adapters/kube",),
     "urllib3": ("dra_driver/adapters/kube",),
+    "websocket": ("dra_driver/adapters/kube",),
     "pynvml": ("dra_driver/adapters/nvml",),
     "ctypes": (
         "dra_driver/adapters/nvml",
