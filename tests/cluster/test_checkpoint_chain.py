@@ -1,14 +1,11 @@
 """What the driver's hook hangs in, without the hook: kubelet, containerd, runc and CRIU."""
 
-import json
-
 import pytest
 
 from tests.cluster.checkpoint_runtime import wait_at_work
 from tests.cluster.checkpoint_script import ActionScript
 from tests.cluster.checkpoint_site import Checkpoints, Count, counting, restored_from
-from tests.cluster.deployed import DRIVER
-from tests.cluster.life_site import WHOLE, Site
+from tests.cluster.checkpoint_specs import claim_with, hook
 from tests.kube.client import ApiError
 
 DUMP = ("pre-dump", "network-lock", "post-dump", "network-unlock")
@@ -53,12 +50,7 @@ def test_hook_in_the_spec_of_a_claim_is_called_when_its_pod_starts_and_is_restor
     checkpoints: Checkpoints, script: ActionScript
 ) -> None:
     site = checkpoints.site
-    site.create_claim("gpu", WHOLE)
-    # It holds the claim while others use it too.
-    site.create_with("holder", "gpu")
-    site.started("holder")
-    _add_hook(site, "gpu", script)
-
+    claim_with(checkpoints, hook(script.path, "createRuntime"))
     site.create_with("source", "gpu", **counting())
     source = checkpoints.counting("source")
     (started,) = script.calls()
@@ -96,16 +88,3 @@ def test_pod_runs_on_when_an_action_of_its_checkpoint_is_refused(
     wait_at_work(checkpoints.site.cluster, source)
     checkpoints.site.unchanged(source)
     checkpoints.take("source")
-
-
-def _add_hook(site: Site, claim: str, script: ActionScript) -> None:
-    """Add a hook to what containerd reads of a claim."""
-    uid = site.claim(claim)["metadata"]["uid"]
-    path = site.cluster.cdi_dir / f"{DRIVER}-claim_{uid}.json"
-    spec = json.loads(path.read_text())
-    hook = {"hookName": "createRuntime", "path": str(script.path)}
-    for device in spec["devices"]:
-        device["containerEdits"].setdefault("hooks", []).append(hook)
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps(spec))
-    new.rename(path)
