@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from dra_driver import log
 from dra_driver.checkpoint.world import HookWorld
 from dra_driver.errors import AdapterError, NotFound
-from dra_driver.model.checkpoint import HookRequest, Target
+from dra_driver.model.checkpoint import HookPhase, HookRequest, Target
 from dra_driver.model.deadline import Deadline
 from dra_driver.model.owner import PodClaims, ProcessOwner
 from dra_driver.model.record import Record
@@ -52,7 +52,9 @@ class Finder:
             AdapterError: it cannot be told.
         """
         target = self._by_names(request.target, deadline)
-        if target.init is None and target.container_id:
+        # Before a restore, whatever is in the container's cgroup is CRIU.
+        restored = request.phase is HookPhase.PRE_RESTORE
+        if target.init is None and target.container_id and not restored:
             target = replace(target, init=self._world.containers.find(target.container_id))
         owner = self._owner(target)
         if owner is not None:

@@ -18,6 +18,7 @@ from dra_driver.model.checkpoint import (
     HookPhase,
     HookRequest,
     Operation,
+    Trigger,
 )
 from dra_driver.model.deadline import Deadline
 from dra_driver.plan.operation_values import Aborted
@@ -74,7 +75,10 @@ class Handler:
             case HookPhase.PRE_CHECKPOINT | HookPhase.PRE_RESTORE:
                 return self._admitted(request, deadline)
             case HookPhase.POST_CHECKPOINT | HookPhase.POST_RESTORE:
-                return self._repeated(request) or self._post.answer(request, deadline)
+                # Several calls of a runtime mean the same.
+                named = request.trigger is Trigger.CONTROLLER
+                repeated = self._repeated(request) if named else None
+                return repeated or self._post.answer(request, deadline)
             case _ as never:
                 assert_never(never)
 

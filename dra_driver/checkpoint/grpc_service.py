@@ -1,0 +1,185 @@
+"""The service `gpuslice.checkpoint.v1alpha1.CheckpointHook`, on a socket that is root's alone.
+
+Who may call is decided by the socket's mode, 0600: connecting needs the right to write to it. There
+is no second look at the caller's credentials, as grpcio does not give those of a Unix socket.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+import grpc
+
+from dra_api.checkpoint import checkpoint_v1alpha1_pb2 as api
+from dra_api.checkpoint import checkpoint_v1alpha1_pb2_grpc as api_grpc
+from dra_driver import log
+from dra_driver.checkpoint import grpc_messages as messages
+from dra_driver.checkpoint.grpc_messages import InvalidMessage
+from dra_driver.checkpoint.handler import Handler
+from dra_driver.errors import AdapterError, FatalError
+from dra_driver.model.checkpoint import Code, HookAnswer, HookRequest, OperationState
+from dra_driver.model.deadline import Deadline
+from dra_driver.ports import Clock
+from dra_driver.sockets import (
+    bound_path,
+    is_dead_socket,
+    private_folder,
+    publish,
+    remove_socket,
+)
+
+WORKERS = 16
+_LONGEST_S = 600.0
+_MARGIN_S = 0.5
+_STOP_S = 5.0
+_DETAILS_MAX = 2048
+_ENDED_WELL = (OperationState.DONE,)
+
+_log = log.get(__name__)
+M = TypeVar("M")
+
+
+class CheckpointHookService(api_grpc.CheckpointHookServicer):
+    """Spells the handler's answers as the protocol says."""
+
+    def __init__(self, handler: Handler, *, clock: Clock) -> None:
+        self._handler = handler
+        self._clock = clock
+
+    def PreCheckpoint(  # noqa: N802
+        self, request: api.PreCheckpointRequest, context: grpc.ServicerContext
+    ) -> api.HookResponse:
+        return self._called(messages.pre_checkpoint, request, context)
+
+    def PostCheckpoint(  # noqa: N802
+        self, request: api.PostCheckpointRequest, context: grpc.ServicerContext
+    ) -> api.HookResponse:
+        return self._called(messages.post_checkpoint, request, context)
+
+    def PreRestore(  # noqa: N802
+        self, request: api.PreRestoreRequest, context: grpc.ServicerContext
+    ) -> api.HookResponse:
+        return self._called(messages.pre_restore, request, context)
+
+    def PostRestore(  # noqa: N802
+        self, request: api.PostRestoreRequest, context: grpc.ServicerContext
+    ) -> api.HookResponse:
+        return self._called(messages.post_restore, request, context)
+
+    def GetOperation(  # noqa: N802
+        self, request: api.OperationRef, context: grpc.ServicerContext
+    ) -> api.Operation:
+        with _spelled(context):
+            named = messages.operation_id(request.operation_id)
+            return self._operation(self._handler.get(named), context)
+
+    def ListOperations(  # noqa: N802
+        self, request: api.ListOperationsRequest, context: grpc.ServicerContext
+    ) -> api.ListOperationsResponse:
+        with _spelled(context):
+            now_s = self._clock.monotonic_s()
+            left_out = _ENDED_WELL if request.unfinished_or_failed else ()
+            return api.ListOperationsResponse(
+                operations=[
+                    messages.operation_message(each, now_s)
+                    for each in self._handler.operations()
+                    if each.state not in left_out
+                ]
+            )
+
+    def Abort(  # noqa: N802
+        self, request: api.OperationRef, context: grpc.ServicerContext
+    ) -> api.Operation:
+        with _spelled(context):
+            named = messages.operation_id(request.operation_id)
+            return self._operation(self._handler.abort(named, self._deadline(context)), context)
+
+    def _called(
+        self, decode: Callable[[M], HookRequest], message: M, context: grpc.ServicerContext
+    ) -> api.HookResponse:
+        with _spelled(context):
+            request = decode(message)
+            answer = self._handler.call(request, self._deadline(context))
+            if answer.code is not Code.OK:
+                _abort(context, answer.code, answer.text)
+            response = messages.hook_response(answer, request)
+            if answer.operation is not None:
+                now_s = self._clock.monotonic_s()
+                response.operation.CopyFrom(messages.operation_message(answer.operation, now_s))
+            return response
+
+    def _operation(self, answer: HookAnswer, context: grpc.ServicerContext) -> api.Operation:
+        if answer.code is not Code.OK or answer.operation is None:
+            _abort(context, answer.code, answer.text)
+        return messages.operation_message(answer.operation, self._clock.monotonic_s())
+
+    def _deadline(self, context: grpc.ServicerContext) -> Deadline:
+        left_s = context.time_remaining()
+        bounded_s = _LONGEST_S if left_s is None else min(left_s, _LONGEST_S)
+        return Deadline(self._clock.monotonic_s() + max(0.0, bounded_s - _MARGIN_S))
+
+
+class CheckpointHookServer:
+    """Serves from `start` to `stop`; each is called once, by who holds the instance's lock."""
+
+    def __init__(self, path: Path, service: CheckpointHookService) -> None:
+        self._path = path
+        self._service = service
+        self._owned = ExitStack()
+
+    def start(self) -> None:
+        """Raises FatalError where the socket cannot be made, or another process serves there."""
+        with ExitStack() as undo:
+            if os.path.lexists(self._path):
+                if not is_dead_socket(self._path):
+                    raise FatalError(
+                        f"{self._path} exists and is no dead socket: stop what serves it, or"
+                        " remove it"
+                    )
+                remove_socket(self._path)
+            pool = undo.enter_context(ThreadPoolExecutor(WORKERS, thread_name_prefix="checkpoint"))
+            server = grpc.server(pool)
+            undo.callback(lambda: server.stop(_STOP_S).wait())
+            api_grpc.add_CheckpointHookServicer_to_server(self._service, server)
+            bound = bound_path(self._path)
+            with private_folder(bound.parent):
+                self._bind(server, bound)
+                undo.callback(publish(self._path, bound=bound).withdraw)
+            self._owned = undo.pop_all()
+        _log.info("Serving controllers of checkpoints", socket=str(self._path))
+
+    def stop(self) -> None:
+        """Let calls in flight finish for some seconds."""
+        self._owned.close()
+
+    def _bind(self, server: grpc.Server, bound: Path) -> None:
+        try:
+            made = server.add_insecure_port(f"unix:{bound}") != 0
+        except RuntimeError:
+            made = False
+        if not made:
+            raise FatalError(
+                f"cannot make the socket {self._path}: check that its folder is writable, not full,"
+                " and on a file system that knows sockets"
+            )
+        server.start()
+
+
+@contextmanager
+def _spelled(context: grpc.ServicerContext) -> Iterator[None]:
+    try:
+        yield
+    except InvalidMessage as error:
+        _abort(context, Code.INVALID_ARGUMENT, str(error))
+    except AdapterError as error:
+        _abort(context, Code.UNAVAILABLE, str(error))
+
+
+def _abort(context: grpc.ServicerContext, code: Code, text: str) -> NoReturn:
+    context.abort(grpc.StatusCode[code.value], " ".join(text.split())[:_DETAILS_MAX])
+    raise AssertionError("abort does not return")

@@ -1,0 +1,185 @@
+"""From a call of gpuslice-hook to a request, and from the answer to what the program reads.
+
+The runtime's calls have no id of an operation: one is made of what stays the same from the first to
+the last of them and is another in every try. They join whatever is under way on the container.
+
+Sources: CRIU's criu/action-scripts.c and order of calls; OCI runtime spec, "State"; annotations of
+containerd and CRI-O. At restore the program runs in the container's own cgroup.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final, Protocol
+
+from dra_driver.checkpoint.raw_line import OK, Phase, RawHead, RawRequest, Role, veto
+from dra_driver.errors import AdapterError
+from dra_driver.model.checkpoint import (
+    Code,
+    HookAnswer,
+    HookPhase,
+    HookRequest,
+    Kind,
+    Outcome,
+    Target,
+    Trigger,
+)
+from dra_driver.model.cuda import ProcessRef
+from dra_driver.model.deadline import Deadline
+from dra_driver.model.owner import ProcessOwner
+
+_VETOES: Final = frozenset(
+    (Code.FAILED_PRECONDITION, Code.RESOURCE_EXHAUSTED, Code.ABORTED, Code.DATA_LOSS)
+)
+"""Codes that stop the runtime. Whatever else is wrong with us must not keep pods from their work:
+a restored container is verified in any case."""
+
+_POD_KEYS: Final = {
+    "pod_uid": ("io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid"),
+    "pod_namespace": ("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"),
+    "pod_name": ("io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Meaning:
+    phase: HookPhase
+    outcome: Outcome = Outcome.UNKNOWN
+    text: str = ""
+
+
+_RESTORED = _Meaning(HookPhase.POST_RESTORE, Outcome.SUCCEEDED)
+_MEANINGS: Final = {
+    Phase.PRE_DUMP: _Meaning(HookPhase.PRE_CHECKPOINT),
+    Phase.POST_DUMP: _Meaning(HookPhase.POST_CHECKPOINT, Outcome.SUCCEEDED),
+    # Comes after post-dump, or instead of it; then the dump has failed.
+    Phase.NETWORK_UNLOCK: _Meaning(
+        HookPhase.POST_CHECKPOINT, Outcome.FAILED, "CRIU could not take the dump"
+    ),
+    Phase.PRE_RESTORE: _Meaning(HookPhase.PRE_RESTORE),
+    Phase.POST_RESTORE: _RESTORED,
+    Phase.PRE_RESUME: _RESTORED,
+    Phase.POST_RESUME: _RESTORED,
+    Phase.CREATE_RUNTIME: _Meaning(HookPhase.PRE_RESTORE),
+    Phase.POSTSTOP: _Meaning(
+        HookPhase.POST_RESTORE, Outcome.FAILED, "the container stopped before it was restored"
+    ),
+}
+"""What the phases mean; nothing is done in the others."""
+
+
+class Calls(Protocol):
+    def call(self, request: HookRequest, deadline: Deadline) -> HookAnswer: ...
+
+
+class RawCalls:
+    """Answers calls of the program.
+
+    Args:
+        handler: of the hook.
+        owner: as `ProcessOwners.owner`.
+    """
+
+    def __init__(self, handler: Calls, owner: Callable[[int], ProcessOwner | None]) -> None:
+        self._handler = handler
+        self._owner = owner
+
+    def answer(self, raw: RawRequest, peer_pid: int, deadline: Deadline) -> bytes:
+        """Give the bytes to send; `peer_pid` is the program's."""
+        try:
+            request = self._request(raw, peer_pid)
+        except AdapterError as error:
+            return self._said(HookAnswer(code=Code.UNAVAILABLE, text=str(error)))
+        if request is None:
+            return OK
+        return self._said(self._handler.call(request, deadline))
+
+    def _said(self, answer: HookAnswer) -> bytes:
+        return veto(answer.text) if answer.code in _VETOES else OK
+
+    def _request(self, raw: RawRequest, peer_pid: int) -> HookRequest | None:
+        """None: there is nothing to do in this phase, or the caller is no container's."""
+        meaning = _MEANINGS.get(raw.head.phase)
+        if meaning is None:
+            return None
+        if raw.head.phase.role is Role.OCI:
+            return self._of_oci(raw, meaning)
+        # At a dump the program runs beside CRIU, at a restore in the container's cgroup.
+        in_container = meaning.phase.kind is Kind.RESTORE
+        return self._of_criu(raw.head, peer_pid if in_container else None, meaning)
+
+    def _of_criu(
+        self,
+        head: RawHead,
+        peer_pid: int | None,
+        meaning: _Meaning,
+    ) -> HookRequest | None:
+        init = _ref(head.pid, head.started)
+        pid = init.pid if init is not None else peer_pid
+        owner = self._owner(pid) if pid else None
+        if owner is None or owner.container_id is None:
+            return None
+        runner = _ref(head.criu, head.criu_started)
+        target = Target(container_id=owner.container_id, pod_uid=owner.pod_uid or "", init=init)
+        return HookRequest(
+            operation_id=_id(meaning.phase.kind, owner.container_id, runner or init),
+            phase=meaning.phase,
+            trigger=Trigger.CRIU_SCRIPT,
+            target=target,
+            runner=runner,
+            outcome=meaning.outcome,
+            outcome_text=meaning.text,
+        )
+
+    def _of_oci(
+        self,
+        raw: RawRequest,
+        meaning: _Meaning,
+    ) -> HookRequest | None:
+        state = _state(raw.body)
+        container_id, pid = str(state.get("id", "")), state.get("pid")
+        owner = self._owner(pid) if isinstance(pid, int) and pid > 0 else None
+        init = ProcessRef(pid=owner.pid, started=owner.started) if owner is not None else None
+        claim = raw.head.claim
+        if not container_id and claim is None:
+            return None
+        return HookRequest(
+            operation_id=_id(meaning.phase.kind, container_id or str(claim), init),
+            phase=meaning.phase,
+            trigger=Trigger.OCI_HOOK,
+            target=Target(container_id=container_id, init=init, **_pod(state)),
+            claims=(claim,) if claim is not None else (),
+            outcome=meaning.outcome,
+            outcome_text=meaning.text,
+        )
+
+
+def _ref(pid: int | None, started: int | None) -> ProcessRef | None:
+    return ProcessRef(pid=pid, started=started) if pid and started is not None else None
+
+
+def _id(kind: Kind, container_id: str, process: ProcessRef | None) -> str:
+    run = f"{process.pid}:{process.started}" if process is not None else ""
+    digest = sha256(f"{kind}|{container_id}|{run}".encode()).hexdigest()
+    return f"{kind.lower()}-{digest[:32]}"
+
+
+def _state(body: bytes) -> Mapping[str, Any]:
+    """The runtime's state; empty where it is none, or was cut."""
+    try:
+        state = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return state if isinstance(state, dict) else {}
+
+
+def _pod(state: Mapping[str, Any]) -> dict[str, str]:
+    annotations = state.get("annotations")
+    known = annotations if isinstance(annotations, dict) else {}
+    return {
+        field: next((str(known[key]) for key in keys if known.get(key)), "")
+        for field, keys in _POD_KEYS.items()
+    }
