@@ -91,6 +91,9 @@ class MpsSteps:
             case TakeGpu():
                 self._take(entry)
             case StartDaemon(multi_user=multi_user):
+                if entry.restarts:
+                    # The run folder may have been emptied, and the last daemon lost for that.
+                    ports.store.save(entry.desired)
                 entry.started_daemon(ports.daemons.start(gpu, multi_user=multi_user))
             case SetLimits(limits=limits):
                 self._set_limits(entry, limits)

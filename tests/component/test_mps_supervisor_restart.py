@@ -145,3 +145,17 @@ def test_apply_is_refused_for_later_when_the_supervisor_ends(rig: MpsRig) -> Non
     rig.supervisor.close()
     with pytest.raises(NotReady, match="stopping"):
         rig.apply(A)
+
+
+def test_shares_hold_over_a_restart_when_all_was_wiped_and_started_anew(rig: MpsRig) -> None:
+    rig.apply(A, B)
+    rig.world.store.clear()
+    rig.world.folders.clear()
+    rig.world.kill_daemon(GPU)
+    rig.tend()
+    daemon = rig.world.daemons[GPU]
+    rig.restart()
+    rig.supervisor.recover()
+    rig.tend()
+    rig.assert_holds(A, B)
+    assert rig.world.daemons[GPU] == daemon

@@ -44,8 +44,7 @@ class FakeMps:
     """
 
     def __init__(self, *gpus: str) -> None:
-        self.gpus = tuple(GpuUuid(gpu) for gpu in gpus)
-        self.lost: frozenset[GpuUuid] = frozenset()
+        self.gpus, self.lost = tuple(GpuUuid(gpu) for gpu in gpus), frozenset[GpuUuid]()
         self.modes = dict.fromkeys(self.gpus, ComputeMode.DEFAULT)
         self.processes: dict[GpuUuid, tuple[GpuProcess, ...]] = {}
         self.foreign: dict[GpuUuid, tuple[int, ...]] = {}
@@ -165,10 +164,9 @@ class _Daemons:
     def start(self, gpu: GpuUuid, *, multi_user: bool) -> DaemonProcess:
         assert gpu not in self._world.daemons
         self._world.effect("daemon", gpu, "multi-user" if multi_user else "")
-        daemon = DaemonProcess(pid=self._world.new_pid(), started=1)
-        self._world.daemons[gpu] = daemon
         self._world.limits[gpu] = MpsLimits()
-        return daemon
+        self._world.daemons[gpu] = DaemonProcess(pid=self._world.new_pid(), started=1)
+        return self._world.daemons[gpu]
 
     def find(self, gpu: GpuUuid) -> DaemonProcess | None:
         return self._world.daemons.get(gpu)
