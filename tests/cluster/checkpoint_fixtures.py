@@ -11,6 +11,7 @@ from tests.cluster.checkpoint_cuda import CudaPlugin, cuda_plugin
 from tests.cluster.checkpoint_script import ActionScript
 from tests.cluster.checkpoint_site import Checkpoints
 from tests.cluster.life_site import site_on
+from tests.kube.build import criu_folder
 from tests.kube.cluster import Cluster
 from tests.kube.criu import allow_checkpoints, configure_criu, install_criu, remove_criu
 
@@ -18,7 +19,15 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def criu_on_node(deployed_gates: Cluster) -> Iterator[Cluster]:
+def criu_built(pytestconfig: pytest.Config) -> None:
+    """Build CRIU if it is missing, with its progress on the terminal."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled():
+        criu_folder()
+
+
+@pytest.fixture(scope="session")
+def criu_on_node(criu_built: None, deployed_gates: Cluster) -> Iterator[Cluster]:
     """The cluster whose driver offers shares, on a node with CRIU."""
     install_criu(deployed_gates)
     allow_checkpoints(deployed_gates.admin)

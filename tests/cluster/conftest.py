@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.checkpoint_fixtures import checkpoints, criu_on_node, cuda, script
+from tests.cluster.checkpoint_fixtures import checkpoints, criu_built, criu_on_node, cuda, script
 from tests.cluster.driver_fixtures import (
     deployed_gates,
     deployed_newest,
@@ -32,6 +32,7 @@ __all__ = [
     "cluster_gates",
     "cluster_newest",
     "clusters_built",
+    "criu_built",
     "criu_on_node",
     "cuda",
     "deployed_gates",

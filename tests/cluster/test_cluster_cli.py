@@ -53,7 +53,8 @@ def test_cluster_goes_up_beside_others_shows_what_runs_and_goes_down(
 
 
 def test_cluster_runs_the_first_recipe_when_it_was_started_with_the_driver(name: str) -> None:
-    up = hack_cluster("up", "--profile", "gates", "--simulate", "2xt4", "--name", name)
+    options = ("--profile", "gates", "--simulate", "2xt4", "--checkpoint")
+    up = hack_cluster("up", *options, "--name", name)
     assert up.returncode == 0, up.stderr
     cluster = Cluster.find(clusters_folder() / name)
     assert cluster is not None
@@ -62,6 +63,9 @@ def test_cluster_runs_the_first_recipe_when_it_was_started_with_the_driver(name:
     # Its driver is below 550, whose tenants could lift their limits: whole GPUs it has.
     cluster.kubectl("apply", "-f", str(_EXAMPLES / "whole-gpu.yaml"))
     cluster.kubectl("wait", "pod", "--all", "--for=condition=Ready", "--timeout=50s")
+    (pod,) = cluster.kubectl("get", "pods", "-o", "name").split()
+    path = f"proxy/checkpoint/default/{pod.removeprefix('pod/')}/main"
+    cluster.admin.request("POST", f"/api/v1/nodes/{cluster.node_name}/{path}")
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,12 @@ from tests.kube.build import (
     KUBERNETES_VERSION,
     clusters_folder,
     containerd_folder,
+    criu_folder,
     kubernetes_binary,
     kubernetes_versions,
 )
 from tests.kube.cluster import COMPONENTS, Cluster
+from tests.kube.criu import allow_checkpoints, install_criu
 from tests.kube.process import NotReadyError
 from tests.kube.profiles import PROFILES
 
@@ -51,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     up = commands.add_parser("up", parents=[name, version])
     up.add_argument("--profile", choices=sorted(PROFILES), default="default")
     up.add_argument("--simulate", choices=driver_install.ready_nodes(), default=None)
+    up.add_argument("--checkpoint", action="store_true")
     up.set_defaults(run=_up)
     commands.add_parser("down", parents=[name]).set_defaults(run=_down)
     status = commands.add_parser("status")
@@ -81,7 +84,12 @@ def _up(options: argparse.Namespace) -> int:
     if cluster.folder.exists():
         _say(f"there is a cluster '{options.name}': end it by 'hack/cluster down' or name another")
         return 1
+    if options.checkpoint:
+        criu_folder()
     cluster.up()
+    if options.checkpoint:
+        install_criu(cluster)
+        allow_checkpoints(cluster.admin)
     if options.simulate is not None:
         _say(f"installing the driver, with the simulated GPUs of {options.simulate}")
         driver_install.install(cluster, simulate=options.simulate)
