@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -15,12 +16,11 @@ from dra_driver.log import LogFormat, LogLevel
 @pytest.fixture
 def stderr(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]]:
     """What was written since the last call; the logging of the process is put back afterwards."""
-    root, ours = logging.getLogger(), logging.getLogger("dra_driver")
-    before = root.handlers[:], root.level, ours.level
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
     yield lambda: capsys.readouterr().err
     root.handlers[:] = before[0]
     root.setLevel(before[1])
-    ours.setLevel(before[2])
     structlog.reset_defaults()
 
 
@@ -77,6 +77,29 @@ def test_log_passes_on_warnings_of_libraries(stderr: Callable[[], str]) -> None:
     logging.getLogger("some.library").warning("lost %s", "it")
     logging.getLogger("some.library").info("chatter")
     assert [json.loads(line)["event"] for line in stderr().splitlines()] == ["lost it"]
+
+
+def test_log_loses_what_a_library_cannot_say(stderr: Callable[[], str]) -> None:
+    log.configure(LogLevel.INFO, LogFormat.JSON)
+    logging.getLogger("some.library").warning("%d is no number", "this")
+    assert stderr() == ""
+
+
+@pytest.mark.usefixtures("stderr")
+def test_log_writes_each_line_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+
+    class Stream(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(text)
+            return len(text)
+
+    monkeypatch.setattr("sys.stderr", Stream())
+    log.configure(LogLevel.INFO, LogFormat.JSON)
+    log.get("dra_driver.example").info("Ours")
+    logging.getLogger("some.library").warning("Theirs")
+    assert [json.loads(text)["event"] for text in written] == ["Ours", "Theirs"]
+    assert all(text.endswith("}\n") for text in written)
 
 
 def test_log_binds_context_to_all_lines(stderr: Callable[[], str]) -> None:
