@@ -25,10 +25,14 @@ GPUS = 4
 _numbers = itertools.count(1)
 
 
-def mps_document(**more: object) -> Json:
-    """Describe the node's GPUs and driver, of the release whose daemon is real."""
+def mps_document(cluster: Cluster, **more: object) -> Json:
+    """Describe the node's GPUs and driver, of the release whose daemon is real.
+
+    A daemon is known by its GPU, and mpsd sees those of other clusters of the machine.
+    """
     driver = ".".join(str(int(number)) for number in RELEASE.split("."))
-    return {"driverVersion": driver, "gpus": [{"uuid": "auto"} for _ in range(GPUS)], **more}
+    gpus = [{"uuid": f"GPU-{cluster.cell.id}-{index}"} for index in range(GPUS)]
+    return {"driverVersion": driver, "gpus": gpus, **more}
 
 
 @pytest.fixture(scope="session")
@@ -65,7 +69,7 @@ def mps_site(mps_node: MpsNode) -> Iterator[Site]:
         # Nothing that was simulated may hold up the end of pods.
         calm = {**simulated_document(mps_node.cluster), "faults": [], "processes": []}
         set_simulated(mps_node.cluster, calm)
-    set_simulated(mps_node.cluster, mps_document())
+    set_simulated(mps_node.cluster, mps_document(mps_node.cluster))
 
 
 def deploy_mps(
@@ -80,13 +84,13 @@ def deploy_mps(
         cluster,
         image=image,
         overlay="simulated-mps",
-        simulate=mps_document(),
+        simulate=mps_document(cluster),
         settings={"watchdog-interval-seconds": "1", **(settings or {})},
         mpsd_settings={"mps-control-path": f"/host{programs / PROGRAM}"},
     )
-    wait_published(cluster, gpus=GPUS, until=lambda devices: all(map(_shareable, devices)))
+    wait_published(cluster, until=_are_shareable)
 
 
-def _shareable(device: Json) -> bool:
-    """Whether a device is no part of a GPU, or of one that can be shared."""
-    return bool(attribute(device, "type") != "gpu" or attribute(device, "tier") == "standard")
+def _are_shareable(devices: tuple[Json, ...]) -> bool:
+    tiers = [attribute(each, "tier") for each in devices if attribute(each, "type") == "gpu"]
+    return tiers.count("standard") >= GPUS

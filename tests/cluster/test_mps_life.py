@@ -106,7 +106,7 @@ def test_shares_hold_again_and_claims_are_told_when_their_daemon_is_killed(
     version = _version(cluster)
     # As long as a server of a real GPU may take to start.
     slow = {"gpu": gpu, "call": "mps.server", "delay": "3s"}
-    set_simulated(cluster, mps_document(faults=[slow]))
+    set_simulated(cluster, mps_document(cluster, faults=[slow]))
     (daemon,) = mps_node.daemons(gpu)
     os.kill(daemon, signal.SIGKILL)
     mps_node.wait_state(
@@ -130,6 +130,23 @@ def test_shares_hold_again_and_claims_are_told_when_their_daemon_is_killed(
     wait_until_settled(cluster)
 
 
+def test_a_pod_ends_although_its_gpu_is_lost(mps_site: Site, mps_node: MpsNode) -> None:
+    cluster = mps_node.cluster
+    document, gpu = mps_document(cluster), f"GPU-{cluster.cell.id}-lost"
+    document["gpus"].append({"uuid": gpu})
+    set_simulated(cluster, document)
+    deployed.wait_published(cluster, until=lambda devices: _is_offered(devices, gpu))
+    tenant = mps_site.start("tenant", _only(gpu))
+    assert gpu_of(tenant) == gpu
+    set_simulated(cluster, mps_document(cluster))
+    deployed.wait_published(cluster, until=lambda devices: gpu in _tainted(devices))
+    mps_site.unchanged(tenant)
+    mps_site.delete("tenant")
+    mps_site.wait_gone("tenant", timeout_s=TIMEOUT_S)
+    assert mps_node.daemons(gpu) == ()
+    wait_until_settled(cluster)
+
+
 def _assert_same(
     site: Site,
     node: MpsNode,
@@ -150,6 +167,16 @@ def _assert_same(
     }
     assert {socket_inside(tenant) for tenant in tenants} == {node.inode(gpu)}
     site.unchanged(*tenants)
+
+
+def _only(gpu: str) -> Json:
+    expression = f'device.attributes["{deployed.DRIVER}"].uuid == "{gpu}"'
+    return {**_SMALL, "selectors": [{"cel": {"expression": expression}}]}
+
+
+def _is_offered(devices: tuple[Json, ...], gpu: str) -> bool:
+    found = [each for each in devices if deployed.attribute(each, "uuid") == gpu]
+    return "standard" in {deployed.attribute(each, "tier") for each in found}
 
 
 def _version(cluster: Cluster) -> str:

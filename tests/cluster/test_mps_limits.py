@@ -101,10 +101,9 @@ def test_quality_of_service_decides_what_a_share_may_use_beyond_its_own(
     assert limits_inside(tenant) == (percent, "0=6144M")
     assert environment(tenant.pid).get("CUDA_MPS_CLIENT_PRIORITY") == priority
     assert mps_node.limits(gpu) == (percent, "6G")
-    offered = [each for each in published(mps_node.cluster) if _is_gpu(each)]
+    (device,) = (each for each in published(mps_node.cluster) if _is_gpu(each, gpu))
     names = ("tier", "mpsMultiUser", "burstAllowed")
-    found = {tuple(attribute(each, name) for name in names) for each in offered}
-    assert found == {("standard", False, True)}
+    assert [attribute(device, name) for name in names] == ["standard", False, True]
 
 
 def _with_own_mps(pod: Json) -> None:
@@ -127,5 +126,5 @@ def _variables(pid: int) -> list[str]:
     return [line for line in Path(f"/proc/{pid}/environ").read_text().split("\0") if line]
 
 
-def _is_gpu(device: Json) -> bool:
-    return bool(attribute(device, "type") == "gpu")
+def _is_gpu(device: Json, gpu: str) -> bool:
+    return (attribute(device, "type"), attribute(device, "uuid")) == ("gpu", gpu)

@@ -66,13 +66,13 @@ def test_processes_that_hold_no_share_or_go_past_theirs_are_told(
         {"gpu": gpu, "pid": intruder.pid, "memory": "1Gi"},
         {"gpu": gpu, "pid": tenant.pid, "memory": "1Gi", "mps": False},
     ]
-    set_simulated(cluster, mps_document(processes=processes))
+    set_simulated(cluster, mps_document(cluster, processes=processes))
     _wait_strangers(cluster, Intruder=1, Bypass=1)
     log = deployed.plugin_log(cluster, lines=-1)
     assert f"process {intruder.pid} on the node, of pod {intruder.uid}, uses GPU {gpu}" in log
     claim = mps_site.claim_of("tenant")["metadata"]["name"]
     mps_site.wait_event(claim, "ShareBypassed", f"process {tenant.pid} ", tenant.uid)
-    set_simulated(cluster, mps_document())
+    set_simulated(cluster, mps_document(cluster))
     _wait_strangers(cluster, Intruder=0, Bypass=0)
 
 
@@ -82,7 +82,7 @@ def _use(node: MpsNode, memory: dict[Tenant, str]) -> None:
         {"gpu": gpu_of(tenant), "pid": tenant.pid, "memory": amount}
         for tenant, amount in memory.items()
     ]
-    set_simulated(node.cluster, mps_document(processes=processes))
+    set_simulated(node.cluster, mps_document(node.cluster, processes=processes))
 
 
 def _exceeded(site: Site, tenant: Tenant) -> list[str]:
