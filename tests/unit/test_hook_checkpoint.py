@@ -1,0 +1,404 @@
+"""What the hook does before and after a dump."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dra_driver.errors import AdapterError, CudaFailed, OutOfTime
+from dra_driver.model.checkpoint import (
+    AfterCheckpoint,
+    Code,
+    ContainerMemory,
+    GpuOwner,
+    OperationState,
+    Outcome,
+    Target,
+    Trigger,
+)
+from dra_driver.model.cuda import CudaState
+from dra_driver.model.share import CheckpointPolicy
+from tests.builders import gpu, inventory
+from tests.unit.hooking import CRIU, Rig, by_criu, container, post, pre, share, whole
+
+S = OperationState
+RUNNING, LOCKED, CHECKPOINTED = CudaState.RUNNING, CudaState.LOCKED, CudaState.CHECKPOINTED
+
+
+def test_pre_checkpoint_takes_all_processes_off_when_the_driver_owns_them() -> None:
+    rig = Rig(container(RUNNING, RUNNING))
+
+    answer = rig.call(pre(owner=GpuOwner.DRIVER))
+
+    assert answer.code is Code.OK
+    assert rig.operation().state is S.GPU_CHECKPOINTED
+    assert rig.node.states("c1") == [CHECKPOINTED, CHECKPOINTED]
+    assert rig.node.moves() == [
+        ("lock", 101),
+        ("lock", 102),
+        ("checkpoint", 101),
+        ("checkpoint", 102),
+    ]
+
+
+def test_post_checkpoint_brings_processes_back_when_the_container_runs_on() -> None:
+    rig = Rig(container(RUNNING, LOCKED))
+    rig.call(pre(owner=GpuOwner.DRIVER))
+
+    answer = rig.call(post())
+    assert answer.operation is not None
+    assert answer.operation.state is S.CAPTURED
+    rig.keep()
+
+    assert rig.operation().state is S.DONE
+    # Its user had locked the second one before.
+    assert rig.node.states("c1") == [RUNNING, LOCKED]
+
+
+@pytest.mark.parametrize("move", ["lock", "checkpoint"])
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (CudaFailed("CUDA_ERROR_NOT_SUPPORTED"), Code.FAILED_PRECONDITION),
+        (OutOfTime("helper killed after 3 s"), Code.DEADLINE_EXCEEDED),
+        (AdapterError("the driver is being reloaded"), Code.UNAVAILABLE),
+    ],
+)
+def test_pre_checkpoint_leaves_no_lock_when_a_move_fails(
+    move: str, error: AdapterError, code: Code
+) -> None:
+    rig = Rig(container(RUNNING, RUNNING))
+    rig.node.broken[move] = error
+
+    answer = rig.call(pre(owner=GpuOwner.DRIVER))
+
+    assert (answer.code, answer.text) == (code, str(error))
+    assert rig.operation().state is S.FAILED_CLEAN
+    assert rig.node.states("c1") == [RUNNING, RUNNING]
+
+
+def test_lease_ends_by_itself_when_nobody_tells_what_came_of_it() -> None:
+    rig = Rig(container(RUNNING))
+    rig.call(pre(owner=GpuOwner.DRIVER, lease_s=60.0))
+
+    rig.keep(wait_s=59.0)
+    assert rig.operation().state is S.GPU_CHECKPOINTED
+    rig.keep(wait_s=1.0)
+
+    assert rig.operation().state is S.EXPIRED
+    assert rig.node.states("c1") == [RUNNING]
+    assert rig.fakes.recorder.counted("hook_leases_expired_total") == 1
+    late = rig.call(post())
+    assert late.operation is not None
+    assert late.operation.state is S.EXPIRED
+
+
+def test_call_is_answered_again_when_it_is_repeated() -> None:
+    rig = Rig(container(RUNNING))
+    first = rig.call(pre(owner=GpuOwner.DRIVER))
+    moves = rig.node.moves()
+
+    again = rig.call(pre(owner=GpuOwner.DRIVER))
+
+    assert not first.replayed
+    assert again.replayed
+    assert again.code is Code.OK
+    assert rig.node.moves() == moves
+    other = rig.call(pre(owner=GpuOwner.CRIU_PLUGIN))
+    assert other.code is Code.INVALID_ARGUMENT
+
+
+def test_refusal_is_answered_again_when_a_failed_call_is_repeated() -> None:
+    rig = Rig(container(RUNNING))
+    rig.node.broken["lock"] = CudaFailed("CUDA_ERROR_UNKNOWN")
+    rig.call(pre(owner=GpuOwner.DRIVER))
+    del rig.node.broken["lock"]
+
+    again = rig.call(pre(owner=GpuOwner.DRIVER))
+
+    assert again.replayed
+    assert again.code is Code.FAILED_PRECONDITION
+
+
+def test_second_operation_is_aborted_when_one_is_under_way_on_the_container() -> None:
+    rig = Rig(container(RUNNING))
+    rig.call(pre("op-1", owner=GpuOwner.DRIVER))
+
+    answer = rig.call(pre("op-2", owner=GpuOwner.DRIVER))
+
+    assert answer.code is Code.ABORTED
+    assert "operation op-1 (checkpoint, GpuCheckpointed) is under way" in answer.text
+    assert rig.engine.table.get("op-2") is None
+
+
+def test_dump_joins_when_a_controller_prepared_it() -> None:
+    rig = Rig(container(RUNNING))
+    rig.call(pre("op-1", owner=GpuOwner.DRIVER))
+    rig.node.containers["c1"].frozen = True
+
+    answer = rig.call(by_criu())
+    done = rig.call(by_criu(phase=post().phase, outcome=Outcome.SUCCEEDED))
+    rig.node.containers["c1"].frozen = False
+    rig.node.runtimes.clear()
+    rig.keep()
+
+    assert answer.code is Code.OK
+    assert done.operation is not None
+    assert done.operation.id == "op-1"
+    assert rig.operation("op-1").state is S.DONE
+    assert rig.node.states("c1") == [RUNNING]
+
+
+def test_dump_by_criu_is_only_watched_when_its_plugin_moves_the_processes() -> None:
+    rig = Rig(container(RUNNING))
+    rig.node.containers["c1"].frozen = True
+
+    answer = rig.call(by_criu())
+    assert answer.code is Code.OK
+    operation = rig.operation("criu-1")
+    assert (operation.state, operation.owner) == (S.DELEGATED, GpuOwner.CRIU_PLUGIN)
+    rig.node.containers["c1"].cuda[101] = CHECKPOINTED
+    rig.call(by_criu(phase=post().phase, outcome=Outcome.SUCCEEDED))
+    rig.keep(wait_s=1.0)
+    assert rig.operation("criu-1").state is S.VERIFYING
+    rig.node.containers["c1"].cuda[101] = RUNNING
+    rig.node.containers["c1"].frozen = False
+    rig.node.runtimes.clear()
+    rig.keep(wait_s=1.0)
+
+    assert rig.operation("criu-1").state is S.DONE
+    assert rig.node.moves() == []
+
+
+def test_source_is_brought_back_when_criu_ended_and_left_a_lock() -> None:
+    rig = Rig(container(RUNNING))
+    rig.call(by_criu())
+    rig.node.containers["c1"].cuda[101] = CHECKPOINTED
+    rig.node.runtimes.clear()
+
+    rig.keep()
+
+    # The dump failed after pre-dump: CRIU calls nobody then.
+    assert rig.operation("criu-1").state is S.FAILED_CLEAN
+    assert rig.node.states("c1") == [RUNNING]
+
+
+def test_retried_dump_is_admitted_when_the_one_before_died() -> None:
+    rig = Rig(container(RUNNING))
+    rig.call(by_criu("criu-1"))
+    rig.node.runtimes = {CRIU + 1}
+
+    answer = rig.call(by_criu("criu-2", runner=CRIU + 1))
+
+    assert answer.code is Code.OK
+    assert rig.operation("criu-1").state is S.FAILED_CLEAN
+    assert rig.operation("criu-2").state is S.DELEGATED
+
+
+def test_source_is_reported_when_it_cannot_be_brought_back() -> None:
+    rig = Rig(container(RUNNING))
+    rig.call(pre(owner=GpuOwner.DRIVER))
+    rig.node.broken["restore"] = CudaFailed("CUDA_ERROR_OUT_OF_MEMORY")
+
+    rig.call(post(outcome=Outcome.FAILED, outcome_text="no room"))
+    rig.keep()
+    assert rig.operation().state is S.ROLLING_BACK
+    rig.keep(wait_s=300.0)
+
+    assert rig.operation().state is S.FAILED_UNHEALTHY
+    assert rig.operation().text == "no room"
+    [(about, reason, text)] = rig.node.events
+    assert about == "team-a/claim-1"
+    assert reason == "GPUCheckpointFailed"
+    assert "process 101 cannot be brought back to the GPU (no room)" in text
+
+
+def test_container_that_stops_is_done_when_its_processes_have_ended() -> None:
+    rig = Rig(container(RUNNING))
+    rig.call(pre(owner=GpuOwner.DRIVER, after=AfterCheckpoint.STOP))
+    rig.call(post())
+    rig.keep()
+    assert rig.operation().state is S.VERIFYING
+
+    rig.node.containers["c1"].pids.clear()
+    rig.keep()
+
+    assert rig.operation().state is S.DONE
+    assert ("restore", 101) not in rig.node.moves()
+
+
+@pytest.mark.parametrize("crash", ["lock", "checkpoint"])
+def test_operation_goes_on_when_the_driver_was_killed_in_the_middle(crash: str) -> None:
+    rig = Rig(container(RUNNING, RUNNING))
+
+    class KilledError(BaseException):
+        pass
+
+    rig.node.broken[crash] = KilledError()  # type: ignore[assignment]
+    with pytest.raises(KilledError):
+        rig.call(pre(owner=GpuOwner.DRIVER))
+    del rig.node.broken[crash]
+    rig.start()
+    answer = rig.call(pre(owner=GpuOwner.DRIVER))
+
+    assert answer.code is Code.OK
+    assert not answer.replayed
+    assert rig.node.states("c1") == [CHECKPOINTED, CHECKPOINTED]
+    rig.keep(wait_s=300.0)
+    assert rig.node.states("c1") == [RUNNING, RUNNING]
+
+
+def test_abort_undoes_what_was_prepared() -> None:
+    rig = Rig(container(RUNNING))
+    rig.call(pre(owner=GpuOwner.DRIVER))
+
+    answer = rig.abort("op-1")
+    rig.keep()
+
+    assert answer.code is Code.OK
+    assert rig.operation().state is S.FAILED_CLEAN
+    assert rig.node.states("c1") == [RUNNING]
+    assert rig.abort("op-9").code is Code.NOT_FOUND
+
+
+def test_container_without_a_claim_is_none_of_ours() -> None:
+    rig = Rig(container(RUNNING, claim=None))
+
+    answer = rig.call(by_criu())
+
+    assert answer.code is Code.OK
+    assert answer.operation is None
+    assert rig.call(post("op-9")).operation is None
+    assert rig.node.moves() == []
+
+
+def test_checkpoint_is_refused_when_the_share_is_under_mps() -> None:
+    rig = Rig(container(RUNNING), records=(share(),))
+
+    answer = rig.call(by_criu())
+
+    assert answer.code is Code.FAILED_PRECONDITION
+    assert "has a share of GPU" in answer.text
+    assert "under MPS" in answer.text
+    assert rig.node.moves() == []
+    assert [reason for _, reason, _ in rig.node.events] == ["CheckpointRefused"]
+    accepted = rig.call(by_criu(trigger=Trigger.CONTROLLER, accept_host_only=True))
+    assert accepted.code is Code.OK
+    assert accepted.warnings == ("the checkpoint has no GPU state",)
+
+
+@pytest.mark.parametrize("owner", [GpuOwner.AUTO, GpuOwner.DRIVER])
+def test_dry_run_leaves_nothing(owner: GpuOwner) -> None:
+    rig = Rig(container(RUNNING))
+
+    answer = rig.call(pre(owner=owner, dry_run=True))
+
+    assert answer.code is Code.OK
+    assert rig.fakes.store.files == {}
+    assert rig.node.moves() == []
+
+
+def test_checkpoint_is_refused_when_its_claim_does_not_allow_it() -> None:
+    rig = Rig(container(RUNNING), records=(whole(checkpoint=CheckpointPolicy.NONE),))
+    assert "allows no checkpoints" in rig.call(pre()).text
+
+    rig.fakes.records = (whole(checkpoint=CheckpointPolicy.REQUIRED),)
+    answer = rig.call(pre(accept_host_only=True))
+    assert answer.code is Code.FAILED_PRECONDITION
+    assert "wants its GPU state in every checkpoint" in answer.text
+
+
+def test_checkpoint_is_refused_when_the_driver_is_too_old() -> None:
+    rig = Rig(container(RUNNING), inventory=inventory(gpu(0), driver_version="565.57.01"))
+
+    answer = rig.call(pre())
+
+    assert answer.code is Code.UNIMPLEMENTED
+    assert "GPU driver 565.57.01" in answer.text
+
+
+def test_container_without_cuda_processes_needs_no_plugin_and_no_driver() -> None:
+    rig = Rig(container(), plugin=False, inventory=inventory(gpu(0), driver_version=None))
+
+    answer = rig.call(by_criu())
+
+    assert answer.code is Code.OK
+    assert rig.operation("criu-1").owner is GpuOwner.NONE
+
+
+def test_dump_is_refused_when_processes_use_cuda_and_criu_has_no_plugin() -> None:
+    rig = Rig(container(RUNNING), plugin=False)
+
+    answer = rig.call(by_criu())
+
+    assert answer.code is Code.FAILED_PRECONDITION
+    assert "process 101 uses CUDA and CRIU has no CUDA plugin" in answer.text
+    assert rig.call(pre()).operation is not None, "a controller lets the driver do it"
+    assert rig.operation().owner is GpuOwner.DRIVER
+
+
+def test_driver_refuses_to_move_processes_when_the_container_is_frozen() -> None:
+    rig = Rig(container(RUNNING))
+    rig.node.containers["c1"].frozen = True
+
+    answer = rig.call(pre(owner=GpuOwner.DRIVER))
+
+    assert answer.code is Code.FAILED_PRECONDITION
+    assert "is frozen" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("left", "text"),
+    [
+        (ContainerMemory(available_bytes=1 << 30), "the host, which has 768 MiB left"),
+        (ContainerMemory(available_bytes=64 << 30, left_bytes=1 << 29), "leaves 512 MiB"),
+    ],
+)
+def test_checkpoint_is_refused_when_host_memory_is_short(left: ContainerMemory, text: str) -> None:
+    rig = Rig(container(RUNNING))
+    rig.node.left = left
+
+    answer = rig.call(pre())
+
+    assert answer.code is Code.RESOURCE_EXHAUSTED
+    assert text in answer.text
+
+
+def test_nothing_is_done_when_it_cannot_be_stored() -> None:
+    rig = Rig(container(RUNNING))
+    rig.fakes.store.broken = True
+
+    answer = rig.call(pre(owner=GpuOwner.DRIVER))
+
+    assert answer.code is Code.UNAVAILABLE
+    assert rig.node.moves() == []
+
+
+def test_operation_ends_when_the_node_was_restarted() -> None:
+    rig = Rig(container(RUNNING))
+    rig.call(pre(owner=GpuOwner.DRIVER))
+    rig.fakes = replace(rig.fakes, boot_id="another")
+    rig.start()
+
+    rig.keep()
+
+    assert rig.operation().state is S.FAILED_CLEAN
+    assert rig.operation().text == "the node was restarted"
+
+
+def test_container_is_found_by_its_pod() -> None:
+    rig = Rig(container())
+    rig.node.pods_by_name["team-a", "web"] = {
+        "metadata": {"uid": "u1"},
+        "status": {"containerStatuses": [{"name": "main", "containerID": "containerd://c1"}]},
+    }
+    target = Target(pod_namespace="team-a", pod_name="web")
+
+    answer = rig.call(pre(target=target))
+
+    assert answer.operation is not None
+    assert answer.operation.target.container_id == "c1"
+    assert answer.operation.target.container_name == "main"
+    gone = rig.call(pre("op-2", target=replace(target, pod_name="other")))
+    assert gone.code is Code.NOT_FOUND
