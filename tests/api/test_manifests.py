@@ -56,17 +56,30 @@ def test_server_keeps_all_of_the_components_if_it_can(
     server: ApiServer, kubectl: Path, tmp_path: Path
 ) -> None:
     components = sorted(path.name for path in (FOLDER / "components").iterdir())
-    assert components == ["extended-resource", "require-memory"]
+    assert components == [
+        "checkpoint-archives",
+        "checkpoint-hook",
+        "checkpoint-hook-off",
+        "checkpoint-rights",
+        "extended-resource",
+        "require-memory",
+    ]
     plain = build(kubectl, FOLDER / "base")
     documents = build(kubectl, overlay(tmp_path, components=components))
     added = [each for each in documents if each not in plain]
     names = {(each["kind"], each["metadata"]["name"]) for each in added}
     assert names == {
+        ("ClusterRole", "gpuslice-checkpoint"),
+        ("ClusterRole", "gpuslice-checkpointer"),
+        ("ClusterRoleBinding", "gpuslice-checkpoint"),
+        ("DaemonSet", "gpuslice-plugin"),
         ("DeviceClass", "gpu.gpuslice.io"),
+        ("Role", "gpuslice-plugin-exec"),
         ("ValidatingAdmissionPolicy", "gpuslice-require-memory"),
         ("ValidatingAdmissionPolicyBinding", "gpuslice-require-memory"),
     }
-    dropped = [path for each in added for path in try_out(server.admin, each)]
+    _account(server)
+    dropped = [path for each in (*added, *_pods(documents)) for path in try_out(server.admin, each)]
     assert dropped == _without_gates(server, [".spec.extendedResourceName"])
 
 
