@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
+from typing import TYPE_CHECKING
 
 from dra_driver.adapters.clock import SystemClock
 from dra_driver.adapters.driver_programs import DriverPrograms
@@ -28,6 +29,9 @@ from dra_driver.ports import (
 )
 from dra_driver.settings import Settings, SharingMode
 from dra_driver.telemetry.off import NoMetrics
+
+if TYPE_CHECKING:
+    from dra_driver.adapters.mpsd_client import MpsdClient
 
 Loop = Callable[[Event], None]
 
@@ -82,8 +86,11 @@ def open_hardware(settings: Settings, recorder: Recorder | None = None) -> Itera
 @contextmanager
 def _open_sharing(settings: Settings, gpus: NodeGpus, recorder: Recorder) -> Iterator[Sharing]:
     if settings.sharing is SharingMode.TIME_SLICING:
-        nobody = UnenforcedShares(burst_allowed=settings.allow_burst)
-        yield Sharing(supervisor=nobody, terminator=nobody)
+        with _LateMpsd(settings) as mpsd:
+            nobody = UnenforcedShares(
+                burst_allowed=settings.allow_burst, supervisor=mpsd.if_it_serves
+            )
+            yield Sharing(supervisor=nobody, terminator=nobody)
     elif gpus.simulation is not None and not (settings.mpsd_socket or settings.mps_control_path):
         from dra_driver.app.mps_host import host_supervisor  # noqa: PLC0415
 
@@ -95,17 +102,40 @@ def _open_sharing(settings: Settings, gpus: NodeGpus, recorder: Recorder) -> Ite
                 loops=(("mps-supervisor", hosted.run),),
             )
     else:
-        from dra_driver.adapters.mpsd_client import MpsdClient  # noqa: PLC0415
+        with closing(_client(settings)) as client:
+            yield Sharing(supervisor=client, terminator=client, states=client)
+
+
+def _client(settings: Settings) -> MpsdClient:
+    from dra_driver.adapters.mpsd_client import MpsdClient  # noqa: PLC0415
+    from dra_driver.app.mps_parts import mpsd_socket  # noqa: PLC0415
+
+    return MpsdClient(
+        mpsd_socket(settings),
+        clock=SystemClock(),
+        burst_allowed=settings.allow_burst,
+        expose_folder=settings.mps_expose_folder,
+    )
+
+
+class _LateMpsd(ExitStack):
+    """The connection to an mpsd that is mostly not there, made when it is asked for."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self._settings = settings
+        self._client: MpsdClient | None = None
+        self._lock = Lock()
+
+    def if_it_serves(self) -> ShareSupervisor | None:
         from dra_driver.app.mps_parts import mpsd_socket  # noqa: PLC0415
 
-        client = MpsdClient(
-            mpsd_socket(settings),
-            clock=SystemClock(),
-            burst_allowed=settings.allow_burst,
-            expose_folder=settings.mps_expose_folder,
-        )
-        with closing(client):
-            yield Sharing(supervisor=client, terminator=client, states=client)
+        if not mpsd_socket(self._settings).is_socket():
+            return None
+        with self._lock:
+            if self._client is None:
+                self._client = self.enter_context(closing(_client(self._settings)))
+            return self._client
 
 
 def _simulated(settings: Settings, file: SimulationFile) -> tuple[TimeSlicer, DriverFiles]:
