@@ -5,15 +5,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dra_driver.model.cuda import CudaState
-from tests.cluster.checkpoint_site import counting
+from tests.cluster.checkpoint_site import CONTAINER, Checkpoints
 from tests.cluster.life_site import Tenant
 from tests.fakes.cuda_processes import CudaSimulation, build_program
 from tests.kube.build import criu_folder
+from tests.kube.client import Json
 from tests.kube.cluster import Cluster
-from tests.kube.criu import configure_criu, install_criu
+from tests.kube.criu import install_criu
+
+_USER = Path(__file__).with_name("cuda_user.c")
 
 # CRIU's FI_PLUGIN_CUDA_FORCE_ENABLE.
 _WITHOUT_GPU = {"CRIU_FAULT": "138"}
@@ -43,19 +45,34 @@ class CudaPlugin:
         self.simulation.fault(action, "fail 999")
 
 
+def plugin_line() -> str:
+    """Give the line of CRIU's configuration that lets it use the plugin."""
+    return f"libdir {criu_folder() / 'plugins'}"
+
+
 @contextmanager
-def cuda_plugin(cluster: Cluster, folder: Path, *lines: str) -> Iterator[CudaPlugin]:
-    """Let CRIU use its plugin; `lines` are those of its configuration besides."""
+def cuda_plugin(cluster: Cluster, folder: Path) -> Iterator[CudaPlugin]:
+    """Have what the plugin needs, for CRIU that is configured by `plugin_line`."""
     simulation = CudaSimulation(folder)
     program = cluster.cell.programs / "cuda-checkpoint"
     build_program(program, simulation.state)
     install_criu(cluster, environment=_WITHOUT_GPU)
-    configure_criu(cluster, f"libdir {criu_folder() / 'plugins'}", *lines)
     yield CudaPlugin(simulation=simulation, program=program)
     program.unlink()
     install_criu(cluster)
 
 
-def counting_with_cuda(key: str) -> dict[str, Any]:
-    """Give the part of a pod's spec that lets it count and use CUDA; as for `Site.create`."""
-    return counting(env={"FAKE_CUDA": key})
+def start_with_cuda(checkpoints: Checkpoints, name: str, *requests: Json) -> Tenant:
+    """Start a pod that counts and uses CUDA, with a claim for each request."""
+    site = checkpoints.site
+    site.folder.mkdir(exist_ok=True)
+    program = site.folder / _USER.stem
+    subprocess.run(["cc", "-static", "-pthread", "-o", program, _USER], check=True)
+    container = {
+        "name": CONTAINER,
+        "image": "busybox:1",
+        "command": [f"/life/{program.name}"],
+        "env": [{"name": "FAKE_CUDA", "value": name}],
+    }
+    site.create(name, *requests, containers=[container])
+    return checkpoints.counting(name)

@@ -3,17 +3,26 @@
 import itertools
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.checkpoint_cuda import CudaPlugin, cuda_plugin
+from tests.cluster.checkpoint_cuda import CudaPlugin, cuda_plugin, plugin_line
+from tests.cluster.checkpoint_hook import Hook
 from tests.cluster.checkpoint_script import ActionScript
 from tests.cluster.checkpoint_site import Checkpoints
+from tests.cluster.deployed import deploy
 from tests.cluster.life_site import site_on
 from tests.kube.build import criu_folder
 from tests.kube.cluster import Cluster
-from tests.kube.criu import allow_checkpoints, configure_criu, install_criu, remove_criu
+from tests.kube.criu import (
+    allow_checkpoints,
+    clear_criu,
+    configure_criu,
+    install_criu,
+    remove_criu,
+)
 
 _numbers = itertools.count(1)
 
@@ -30,6 +39,7 @@ def criu_built(pytestconfig: pytest.Config) -> None:
 def criu_on_node(criu_built: None, deployed_gates: Cluster) -> Iterator[Cluster]:
     """The cluster whose driver offers shares, on a node with CRIU."""
     install_criu(deployed_gates)
+    clear_criu(deployed_gates)
     allow_checkpoints(deployed_gates.admin)
     yield deployed_gates
     remove_criu(deployed_gates)
@@ -47,15 +57,38 @@ def checkpoints(criu_on_node: Cluster) -> Iterator[Checkpoints]:
 @pytest.fixture
 def cuda(criu_on_node: Cluster, script: ActionScript, tmp_path: Path) -> Iterator[CudaPlugin]:
     """CRIU with its plugin for CUDA, beside the script."""
-    with cuda_plugin(criu_on_node, tmp_path, f"action-script {script.path}") as plugin:
+    configure_criu(criu_on_node, plugin_line(), f"action-script {script.path}")
+    with cuda_plugin(criu_on_node, tmp_path) as plugin:
         yield plugin
 
 
 @pytest.fixture
 def script(criu_on_node: Cluster) -> Iterator[ActionScript]:
     """A script that CRIU calls on the node."""
-    script = ActionScript.install(criu_on_node)
-    configure_criu(criu_on_node, f"action-script {script.path}")
+    with _script_on(criu_on_node) as script:
+        configure_criu(criu_on_node, f"action-script {script.path}")
+        yield script
+        clear_criu(criu_on_node)
+
+
+@pytest.fixture(scope="module")
+def hook(criu_on_node: Cluster) -> Iterator[Hook]:
+    """The hook of the driver, which is as before again afterwards."""
+    deploy(criu_on_node, simulate="8xh100-80gb", components=("checkpoint-hook",))
+    yield Hook(cluster=criu_on_node)
+    deploy(criu_on_node, simulate="8xh100-80gb", components=("checkpoint-hook-off",))
+    deploy(criu_on_node, simulate="8xh100-80gb")
+
+
+@pytest.fixture
+def other_script(hook: Hook) -> Iterator[ActionScript]:
+    """A script that CRIU calls in each action, before the hook."""
+    with _script_on(hook.cluster) as script, hook.beside(f"action-script {script.path}"):
+        yield script
+
+
+@contextmanager
+def _script_on(cluster: Cluster) -> Iterator[ActionScript]:
+    script = ActionScript.install(cluster)
     yield script
-    configure_criu(criu_on_node)
     shutil.rmtree(script.folder)

@@ -1,7 +1,6 @@
 """Checkpoints of a team's pods through the kubelet, and pods that are restored from them."""
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -78,18 +77,13 @@ class Checkpoints:
             archive.unlink()
 
 
-def counting(*, first: str = "", env: Mapping[str, str] | None = None) -> dict[str, Any]:
+def counting(*, first: str = "") -> dict[str, Any]:
     """Give the part of a pod's spec that lets it count: as for `Site.create`.
 
     `first` is a shell's script that it runs before.
     """
-    container = {
-        "name": CONTAINER,
-        "image": "busybox:1",
-        "command": ["sh", "-c", first + _COUNT],
-        "env": [{"name": name, "value": value} for name, value in (env or {}).items()],
-    }
-    return {"containers": [container]}
+    command = ["sh", "-c", first + _COUNT]
+    return {"containers": [{"name": CONTAINER, "image": "busybox:1", "command": command}]}
 
 
 def restored_from(image: str) -> dict[str, Any]:

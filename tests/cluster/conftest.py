@@ -2,7 +2,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.checkpoint_fixtures import checkpoints, criu_built, criu_on_node, cuda, script
+from tests.cluster.checkpoint_fixtures import (
+    checkpoints,
+    criu_built,
+    criu_on_node,
+    cuda,
+    hook,
+    other_script,
+    script,
+)
 from tests.cluster.driver_fixtures import (
     deployed_gates,
     deployed_newest,
@@ -47,7 +55,9 @@ __all__ = [
     "mps_node",
     "mps_programs",
     "mps_site",
+    "hook",
     "new_namespace",
+    "other_script",
     "pytest_runtest_makereport",
     "script",
     "site",

@@ -4,7 +4,7 @@ import grpc
 import pytest
 
 from dra_driver.model.cuda import CudaState
-from tests.cluster.checkpoint_cuda import CudaPlugin, counting_with_cuda
+from tests.cluster.checkpoint_cuda import CudaPlugin, start_with_cuda
 from tests.cluster.checkpoint_runtime import (
     checkpoint_until,
     resume,
@@ -74,8 +74,7 @@ def test_pod_runs_on_when_its_cuda_state_cannot_be_saved(
     asked: tuple[str, ...],
     left: CudaState,
 ) -> None:
-    checkpoints.site.create("source", **counting_with_cuda(action))
-    source = checkpoints.counting("source")
+    source = start_with_cuda(checkpoints, "source")
     cuda.fail(action)
     with pytest.raises(ApiError, match="criu failed"):
         checkpoints.take("source")
@@ -98,8 +97,7 @@ def _restored(
 ) -> tuple[Tenant, Tenant]:
     """Restore a pod after its end, while an action fails; gives it and its source."""
     site = checkpoints.site
-    site.create("source", **counting_with_cuda("restored"))
-    source = checkpoints.counting("source")
+    source = start_with_cuda(checkpoints, "source")
     archive = checkpoints.take("source")
     wait_at_work(site.cluster, source)
     assert cuda.state(source) is CudaState.RUNNING

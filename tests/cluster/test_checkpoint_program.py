@@ -14,7 +14,7 @@ from tests.cluster.checkpoint_specs import claim_with, hook
 from tests.cluster.life_site import Tenant
 from tests.kube.client import ApiError
 from tests.kube.cluster import Cluster
-from tests.kube.criu import configure_criu
+from tests.kube.criu import clear_criu, configure_criu
 from tests.native.hook import Answer, FakeDriver, hang
 
 _SOCKET = "/run/checkpoint-hook.sock"
@@ -58,7 +58,7 @@ def installed(program: Hook) -> Iterator[Hook]:
     """The program as CRIU's action script."""
     configure_criu(program.cluster, f"action-script {program.path}")
     yield program
-    configure_criu(program.cluster)
+    clear_criu(program.cluster)
     program.cluster.node_path(_SOCKET).unlink(missing_ok=True)
 
 

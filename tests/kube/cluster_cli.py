@@ -19,7 +19,7 @@ from tests.kube.build import (
     kubernetes_versions,
 )
 from tests.kube.cluster import COMPONENTS, Cluster
-from tests.kube.criu import allow_checkpoints, install_criu
+from tests.kube.criu import allow_checkpoints, clear_criu, install_criu
 from tests.kube.process import NotReadyError
 from tests.kube.profiles import PROFILES
 
@@ -89,6 +89,7 @@ def _up(options: argparse.Namespace) -> int:
     cluster.up()
     if options.checkpoint:
         install_criu(cluster)
+        clear_criu(cluster)
         allow_checkpoints(cluster.admin)
     if options.simulate is not None:
         _say(f"installing the driver, with the simulated GPUs of {options.simulate}")

@@ -1,7 +1,8 @@
 """CRIU on a cluster's node: with it the kubelet checkpoints containers and containerd restores them.
 
 runc looks for the program when it needs it, so that it may come and go while the node runs. Its
-configuration in ``/etc/criu`` is the node's own, whatever the machine has there.
+configuration in ``/etc/criu`` is the node's own, whatever the machine has there; the folder itself
+stays the same, as pods may have it mounted.
 """
 
 import shlex
@@ -23,17 +24,22 @@ _ROLE = "checkpoint-containers"
 
 
 def install_criu(cluster: Cluster, *, environment: Mapping[str, str] | None = None) -> None:
-    """Put CRIU on the node, without any configuration; repeatable, with another environment."""
+    """Put CRIU on the node; repeatable, with another environment."""
     variables = [f"{name}={value}" for name, value in (environment or {}).items()]
     command = shlex.join(["env", *variables, str(criu_folder() / _PROGRAM)])
     write_program(cluster, _PROGRAM, f'#!/bin/sh\nexec {command} "$@"\n')
-    run(cluster.cell.inside(("rm", "-rf", str(Path(CONFIG).parent))))
 
 
 def remove_criu(cluster: Cluster) -> None:
     """Leave the node without CRIU and its configuration."""
     (cluster.cell.programs / _PROGRAM).unlink(missing_ok=True)
-    run(cluster.cell.inside(("rm", "-rf", str(Path(CONFIG).parent))))
+    clear_criu(cluster)
+
+
+def clear_criu(cluster: Cluster) -> None:
+    """Leave the node without any configuration of CRIU."""
+    script = 'mkdir -p "$0" && find "$0" -mindepth 1 -delete'
+    run(cluster.cell.inside(("sh", "-c", script, str(Path(CONFIG).parent))))
 
 
 def configure_criu(cluster: Cluster, *lines: str) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 ADMIN = {"admin": ("admin", "system:masters")}
 """File name → user and group; RBAC does not bind this one."""
 
-API_SERVER = "kube-apiserver"
-"""What the API server's user is called where it asks a kubelet."""
+API_SERVER = "kube-apiserver-kubelet-client"
+"""What the API server's user is called where it asks a kubelet; kubeadm calls it so."""
 
 
 def write_identities(folder: Path, users: Mapping[str, tuple[str, str]] = ADMIN) -> None:

@@ -1,0 +1,106 @@
+"""The driver's checkpoint hook on a node: its operations, and its ways to be away."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from dra_driver.adapters.checkpoint_client import call_hook
+from tests.cluster import deployed
+from tests.cluster.life_plugin import plugin_pods
+from tests.cluster.life_site import Tenant
+from tests.kube.client import Json
+from tests.kube.cluster import Cluster
+from tests.kube.criu import CONFIG
+from tests.kube.process import wait_until
+from tests.kube.tools import run
+
+API_VERSION = "config.gpuslice.io/v1alpha1"
+CHECKPOINT = "KIND_CHECKPOINT"
+RESTORE = "KIND_RESTORE"
+
+_CALL_S = 10.0
+_FINAL = frozenset(("DONE", "EXPIRED", "FAILED_CLEAN", "FAILED_UNHEALTHY", "FAILED_KILLED"))
+_NOWHERE: Json = {"gpuslice.test/nowhere": "true"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hook:
+    """The hook of the node's plugin."""
+
+    cluster: Cluster
+
+    def operations(self, tenant: Tenant, kind: str = CHECKPOINT) -> list[dict[str, Any]]:
+        """Give the operations on a pod's container, oldest first, in the JSON of the protocol."""
+        socket = self.cluster.node_path("/run/gpuslice/checkpoint.sock")
+        found = call_hook(socket, "ListOperations", {}, timeout_s=_CALL_S)["operations"]
+        container = tenant.container.removeprefix("containerd://")
+        return [
+            each
+            for each in found
+            if (each["kind"], each["target"]["containerId"]) == (kind, container)
+        ]
+
+    def ended(self, tenant: Tenant, kind: str = CHECKPOINT) -> dict[str, Any]:
+        """Wait until the only operation on a pod's container has ended, and give it."""
+
+        def problem() -> str:
+            states = [state_of(each) for each in self.operations(tenant, kind)]
+            return "" if len(states) == 1 and states[0] in _FINAL else str(states)
+
+        wait_until(problem, waiting_for=f"the operation on pod {tenant.name}", timeout_s=60.0)
+        return self.operations(tenant, kind)[0]
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Have no plugin on the node; what it installed stays."""
+        self._place(_NOWHERE)
+        wait_until(
+            lambda: str([pod["metadata"]["name"] for pod in plugin_pods(self.cluster)] or ""),
+            waiting_for="the end of the plugin",
+            timeout_s=60.0,
+        )
+        try:
+            yield
+        finally:
+            self._place(dict.fromkeys(_NOWHERE))
+            deployed.wait_deployed(self.cluster)
+
+    def roll(self) -> None:
+        """Begin to replace the plugin as an update does; returns at once."""
+        namespace = f"--namespace={deployed.NAMESPACE}"
+        self.cluster.kubectl("rollout", "restart", namespace, "daemonset/gpuslice-plugin")
+
+    @contextmanager
+    def beside(self, *lines: str) -> Iterator[None]:
+        """Have further lines in CRIU's configuration, as another owner of it has."""
+        before = run(self.cluster.cell.inside(("cat", CONFIG)))
+        self._write(before + "".join(f"{line}\n" for line in lines))
+        try:
+            yield
+        finally:
+            self._write(before)
+
+    def _write(self, text: str) -> None:
+        run(self.cluster.cell.inside(("sh", "-c", 'cat >"$0"', CONFIG)), stdin=text)
+
+    def _place(self, selector: Json) -> None:
+        patch = {"spec": {"template": {"spec": {"nodeSelector": selector}}}}
+        self.cluster.kubectl(
+            *("patch", "daemonset/gpuslice-plugin", f"--namespace={deployed.NAMESPACE}"),
+            *("--patch", json.dumps(patch)),
+        )
+
+
+def state_of(operation: dict[str, Any]) -> str:
+    return str(operation["state"]).removeprefix("STATE_")
+
+
+def with_config(request: Json, *, gpu: str = "", **fields: str) -> Json:
+    """Give a request of a whole GPU a configuration, and choose the GPU where a UUID is given."""
+    changed = {**request, "config": {"apiVersion": API_VERSION, "kind": "GpuConfig", **fields}}
+    if gpu:
+        expression = f'device.attributes["{deployed.DRIVER}"].uuid == "{gpu}"'
+        changed["selectors"] = [{"cel": {"expression": expression}}]
+    return changed
