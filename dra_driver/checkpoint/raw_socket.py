@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from threading import BoundedSemaphore, Thread
+from threading import BoundedSemaphore, Event, Thread
 
 from dra_driver import log
 from dra_driver.checkpoint.raw_line import (
@@ -41,6 +41,7 @@ ANSWER_S = 4.0
 _CREDENTIALS = struct.Struct("3i")
 _BACKLOG = 64
 _CHUNK = 4096
+_PAUSE_S = 0.1
 
 _log = log.get(__name__)
 Answer = Callable[[RawRequest, int, Deadline], bytes]
@@ -62,6 +63,7 @@ class RawSocket:
         self._clock = clock
         self._uid = uid
         self._room = BoundedSemaphore(CALLS_MAX)
+        self._stopping = Event()
         self._owned = ExitStack()
 
     def start(self) -> None:
@@ -73,6 +75,7 @@ class RawSocket:
             undo.callback(thread.join)
             # Wakes the thread, which closing alone would not.
             undo.callback(_shut, listener)
+            undo.callback(self._stopping.set)
             thread.start()
             self._owned = undo.pop_all()
         _log.info("Serving gpuslice-hook", socket=str(self._path))
@@ -111,8 +114,8 @@ class RawSocket:
             try:
                 connection, _ = listener.accept()
             except OSError as error:
-                # EINVAL: it was shut down. Whatever else, such as too many open files, may pass.
-                if listener.fileno() < 0 or not _is_open(listener):
+                # Whatever else it is, such as too many open files, may pass.
+                if self._stopping.wait(_PAUSE_S):
                     return
                 _log.warning("Cannot take a call of gpuslice-hook", error=str(error))
                 continue
@@ -178,11 +181,3 @@ class RawSocket:
 def _shut(listener: socket.socket) -> None:
     with suppress(OSError):
         listener.shutdown(socket.SHUT_RDWR)
-
-
-def _is_open(listener: socket.socket) -> bool:
-    """Whether it still listens; a socket that was shut down does not."""
-    try:
-        return listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) == 1
-    except OSError:
-        return False
