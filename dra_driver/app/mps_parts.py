@@ -23,7 +23,7 @@ from dra_driver.model.device import GpuUuid, Inventory
 from dra_driver.mps.keeper import Keeper
 from dra_driver.mps.supervisor import Supervisor
 from dra_driver.mps.world import MpsPorts
-from dra_driver.plan.health import LOST
+from dra_driver.plan.health import LOST, NOT_LOADED
 from dra_driver.plan.tiers import share_ability
 from dra_driver.ports import ClientProver, MpsControl, MpsDaemons, MpsServers, Recorder
 from dra_driver.settings import Settings, SharingMode
@@ -189,8 +189,9 @@ def _ports(
 
 
 def _lost(inventory: Inventory | None) -> frozenset[GpuUuid]:
+    """GPUs without a driver among them: compute modes go with it."""
     health = inventory.health if inventory is not None else ()
-    return frozenset(GpuUuid(each.uuid) for each in health if each.cause == LOST)
+    return frozenset(GpuUuid(each.uuid) for each in health if each.cause in {LOST, NOT_LOADED})
 
 
 def _fit(inventory: Inventory | None) -> tuple[GpuUuid, ...]:

@@ -244,6 +244,7 @@ class Converger:
     def _failed(self, entry: GpuEntry, error: GpusliceError) -> None:
         entry.recycling = False
         entry.failures += 1
+        entry.lost = self._ports.is_lost(entry.gpu)
         entry.retry_at_s = self._ports.clock.monotonic_s() + retry_pause_s(entry.failures)
         entry.phase, entry.message = MpsPhase.FAULT, str(error)
         _log.warning("Sharing of a GPU is not as desired", gpu=entry.gpu, error=str(error))

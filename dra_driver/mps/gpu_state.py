@@ -34,7 +34,7 @@ class GpuEntry:
         stopping: the server was told to end, and takes no new clients.
         served: the server has had clients.
         fault_since_s: when the server was first seen at fault.
-        lost: the GPU could not be reached when the keeper last looked.
+        lost: the last attempt failed while the GPU could not be reached.
         failures: attempts in a row that failed.
         retry_at_s: no attempt by the keeper before.
     """

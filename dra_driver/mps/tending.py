@@ -36,10 +36,8 @@ class Tender:
                 self._look(entry)
             if not entry.wanted:
                 self._look_for_strangers(entry)
-            lost = self._ports.is_lost(entry.gpu)
-            if entry.lost and not lost:
-                entry.retry_at_s = 0.0  # what failed meanwhile has another chance
-            entry.lost = lost
+            if entry.lost and not self._ports.is_lost(entry.gpu):
+                entry.lost, entry.retry_at_s = False, 0.0
             if not (entry.failures and self._ports.clock.monotonic_s() < entry.retry_at_s):
                 self._reach(entry)
             return True

@@ -16,8 +16,9 @@ from urllib.request import ProxyHandler, build_opener
 import pytest
 
 from dra_driver.adapters.mpsd_client import MpsdClient
-from dra_driver.errors import AdapterError
+from dra_driver.errors import AdapterError, ClaimError
 from dra_driver.model.mps import GpuSharing, MpsPhase
+from dra_driver.model.share import GpuShare
 from tests.builders import uuid
 from tests.component.node_rig import _environment, simulation
 from tests.waiting import eventually
@@ -119,6 +120,35 @@ def test_daemon_ends_when_its_last_share_leaves(node: _Node) -> None:
         assert _phase(calls) is MpsPhase.FREE
         assert not node.daemon.exists()
         assert not node.exposed.exists()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        simulation(0),
+        simulation(1)
+        + "faults:\n- {call: enumerate, error: DRIVER_NOT_LOADED}\n"
+        + "- {call: setComputeMode, error: DRIVER_NOT_LOADED}\n",
+    ],
+)
+def test_last_share_leaves_when_its_gpu_cannot_be_reached(node: _Node, document: str) -> None:
+    with node.mpsd(), node.client() as calls:
+        calls.apply(uuid(0), (share("a"),), soon())
+        node.file.write_text(document)
+        eventually(lambda: _takes(calls, ()), 30, "the share leaves")
+        assert not node.daemon.exists()
+        assert not node.exposed.exists()
+        node.file.write_text(simulation(1))
+        mode = node.run / f"simulated/compute-modes/{uuid(0)}.json"
+        eventually(lambda: not mode.exists(), 30, "the compute mode is restored")
+
+
+def _takes(calls: MpsdClient, shares: tuple[GpuShare, ...]) -> bool:
+    try:
+        calls.apply(uuid(0), shares, soon())
+    except (AdapterError, ClaimError):
+        return False
+    return True
 
 
 def test_daemon_is_started_anew_when_it_dies_and_that_is_told(node: _Node) -> None:
