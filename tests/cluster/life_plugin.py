@@ -1,5 +1,8 @@
 """The driver's Pod and what it publishes, while the Pod is replaced and comes back."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from tests.cluster import deployed
 from tests.kube.client import Json
 from tests.kube.cluster import Cluster
@@ -60,3 +63,36 @@ def wait_slices_renewed(
         return "" if found == devices else f"{len(found)} devices of {len(devices)}"
 
     wait_until(problem, waiting_for="new slices with the same devices")
+
+
+def plugins(cluster: Cluster) -> tuple[str, ...]:
+    """Give the names of the driver's Pods that are ready and not asked to end."""
+    return tuple(
+        pod["metadata"]["name"]
+        for pod in plugin_pods(cluster)
+        if "deletionTimestamp" not in pod["metadata"]
+        and any(
+            (each["type"], each["status"]) == ("Ready", "True")
+            for each in pod["status"].get("conditions", ())
+        )
+    )
+
+
+@contextmanager
+def update(cluster: Cluster) -> Iterator[None]:
+    """Roll the driver: its new Pod starts, and the old one is asked to end on leaving."""
+    before = deployed.daemon_set(cluster)
+    rolled = {"annotations": {"gpuslice.io/rolled": before["metadata"]["resourceVersion"]}}
+    # No Pod counts as available for so long.
+    change(cluster, {"minReadySeconds": 3600, "template": {"metadata": rolled}})
+    try:
+        yield
+    finally:
+        change(cluster, {"minReadySeconds": before["spec"].get("minReadySeconds")})
+
+
+def change(cluster: Cluster, spec: Json) -> None:
+    """Merge into the spec of the driver's DaemonSet."""
+    name = deployed.daemon_set(cluster)["metadata"]["name"]
+    path = f"/apis/apps/v1/namespaces/{deployed.NAMESPACE}/daemonsets/{name}"
+    cluster.admin.patch(path, {"spec": spec})

@@ -11,6 +11,7 @@ from tests.cluster.deployed import (
     deploy,
     set_simulated,
     simulated_document,
+    undeploy,
     wait_published,
 )
 from tests.cluster.life_site import Site, site_on
@@ -49,6 +50,8 @@ def deployed_mps(cluster_gates: Cluster, driver_image: Path, mps_programs: Path)
 
     It stays: the tests that use it are the session's last.
     """
+    # A plugin that simulates MPS itself lets nobody else do it, and an update waits for the new.
+    undeploy(cluster_gates)
     deploy_mps(cluster_gates, mps_programs, image=driver_image)
     return cluster_gates
 

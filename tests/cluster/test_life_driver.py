@@ -5,7 +5,15 @@ from contextlib import contextmanager
 
 from tests.cluster import deployed
 from tests.cluster.life_node import Holdings, wait_until_settled
-from tests.cluster.life_plugin import of_node, plugin_pods, published_slices, wait_slices_renewed
+from tests.cluster.life_plugin import (
+    change,
+    of_node,
+    plugin_pods,
+    plugins,
+    published_slices,
+    update,
+    wait_slices_renewed,
+)
 from tests.cluster.life_processes import processes
 from tests.cluster.life_site import WHOLE, Site, part
 from tests.kube.client import Json
@@ -20,9 +28,11 @@ def test_claims_are_prepared_and_unprepared_while_two_plugins_of_an_update_serve
 ) -> None:
     cluster = site.cluster
     (old,) = plugins(cluster)
-    for name in ("kept", "goes-during", "goes-after"):
-        site.create(name, part(20, "6Gi"))
-    kept, *_ = [site.started(name) for name in ("kept", "goes-during", "goes-after")]
+    # Shares that a plugin simulates itself are another's only when it has ended.
+    requests = {"kept": part(20, "6Gi"), "goes-during": WHOLE, "goes-after": part(20, "6Gi")}
+    for name, request in requests.items():
+        site.create(name, request)
+    kept, *_ = [site.started(name) for name in requests]
     devices = deployed.published(cluster)
     with update(cluster):
         wait_until(
@@ -79,36 +89,10 @@ def test_slices_come_back_when_they_are_deleted_by_hand(site: Site) -> None:
     wait_until_settled(cluster)
 
 
-def plugins(cluster: Cluster) -> tuple[str, ...]:
-    """Give the names of the driver's Pods that are ready and not asked to end."""
-    return tuple(
-        pod["metadata"]["name"]
-        for pod in plugin_pods(cluster)
-        if "deletionTimestamp" not in pod["metadata"]
-        and any(
-            (each["type"], each["status"]) == ("Ready", "True")
-            for each in pod["status"].get("conditions", ())
-        )
-    )
-
-
-@contextmanager
-def update(cluster: Cluster) -> Iterator[None]:
-    """Roll the driver: its new Pod starts, and the old one is asked to end on leaving."""
-    before = deployed.daemon_set(cluster)
-    rolled = {"annotations": {"gpuslice.io/rolled": before["metadata"]["resourceVersion"]}}
-    # No Pod counts as available for so long.
-    _change(cluster, {"minReadySeconds": 3600, "template": {"metadata": rolled}})
-    try:
-        yield
-    finally:
-        _change(cluster, {"minReadySeconds": before["spec"].get("minReadySeconds")})
-
-
 @contextmanager
 def away(cluster: Cluster) -> Iterator[None]:
     """Take the driver from the node, and bring it back on leaving."""
-    _change(cluster, {"template": {"spec": {"nodeSelector": _NOWHERE}}})
+    change(cluster, {"template": {"spec": {"nodeSelector": _NOWHERE}}})
     try:
         wait_until(
             lambda: ", ".join(pod["metadata"]["name"] for pod in plugin_pods(cluster)),
@@ -118,11 +102,5 @@ def away(cluster: Cluster) -> Iterator[None]:
         yield
     finally:
         back = {"nodeSelector": dict.fromkeys(_NOWHERE)}
-        _change(cluster, {"template": {"spec": back}})
+        change(cluster, {"template": {"spec": back}})
     deployed.wait_deployed(cluster)
-
-
-def _change(cluster: Cluster, spec: Json) -> None:
-    name = deployed.daemon_set(cluster)["metadata"]["name"]
-    path = f"/apis/apps/v1/namespaces/{deployed.NAMESPACE}/daemonsets/{name}"
-    cluster.admin.patch(path, {"spec": spec})

@@ -8,7 +8,7 @@ from dra_driver.model.mps import MpsPhase
 from tests.cluster import deployed
 from tests.cluster.deployed import SLICES, set_simulated
 from tests.cluster.life_node import wait_until_settled
-from tests.cluster.life_plugin import of_node, plugin_container, replace_plugin
+from tests.cluster.life_plugin import of_node, plugin_container, plugins, update
 from tests.cluster.life_processes import kill
 from tests.cluster.life_site import Site, Tenant, part
 from tests.cluster.mps_fixtures import mps_document
@@ -26,6 +26,7 @@ from tests.kube.cluster import Cluster
 from tests.kube.process import wait_until
 
 _SMALL, _LARGE = part(25, "6Gi"), part(40, "20Gi")
+_LEAST = part(10, "4Gi")
 _CEILINGS = ("40.0", "20G")
 
 
@@ -33,9 +34,9 @@ def test_daemon_and_shares_stay_while_the_plugin_is_killed_and_replaced(
     mps_site: Site, mps_node: MpsNode
 ) -> None:
     cluster = mps_node.cluster
-    tenants = start_all(mps_site, small=_SMALL, large=_LARGE)
+    *tenants, _ = start_all(mps_site, small=_SMALL, large=_LARGE, goes=_LEAST)
     gpu = gpu_of(tenants[0])
-    life, folders = mps_node.life(gpu), mps_node.folders()
+    life = mps_node.life(gpu)
     container = plugin_container(cluster)
     kill(cluster, container)
     wait_until(
@@ -45,9 +46,19 @@ def test_daemon_and_shares_stay_while_the_plugin_is_killed_and_replaced(
     )
     deployed.wait_deployed(cluster)
     _assert_same(mps_site, mps_node, tenants, gpu=gpu, life=life)
-    replace_plugin(cluster)
+    with update(cluster):
+        wait_until(
+            lambda: "" if len(plugins(cluster)) == 2 else f"only {plugins(cluster)}",
+            waiting_for="the pods of both plugins to be ready",
+            timeout_s=TIMEOUT_S,
+        )
+        # Whichever of them the kubelet calls.
+        mps_site.delete("goes")
+        mps_site.start("comes", _LEAST)
+        mps_site.wait_gone("goes")
+        _assert_same(mps_site, mps_node, tenants, gpu=gpu, life=life)
+    deployed.wait_deployed(cluster)
     _assert_same(mps_site, mps_node, tenants, gpu=gpu, life=life)
-    assert mps_node.folders() == folders
     wait_until_settled(cluster)
 
 
