@@ -17,6 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from dra_api.checkpoint import checkpoint_v1alpha1_pb2 as checkpoint
 from dra_driver.errors import AdapterError
+from dra_driver.sockets import is_dead_socket
 
 _SERVICE = checkpoint.DESCRIPTOR.services_by_name["CheckpointHook"]
 METHODS: Final = tuple(method.name for method in _SERVICE.methods)
@@ -76,20 +77,9 @@ def call_hook(
 def _failed(error: Any, *, method: str, socket: Path) -> AdapterError:
     code, reason = error.code(), str(error.details() or "")
     # The service speaks of a try again too; it is there then.
-    if code is grpc.StatusCode.UNAVAILABLE and not _served(socket):
+    if code is grpc.StatusCode.UNAVAILABLE and (not socket.is_socket() or is_dead_socket(socket)):
         return AdapterError(
             f"no checkpoint service answers on {socket}: run gpuslice plugin with"
             " --checkpoint-hook true on this node, and give --checkpoint-socket what it has"
         )
     return HookRefused(method, code.name, reason)
-
-
-def _served(socket: Path) -> bool:
-    channel = grpc.insecure_channel(f"unix:{socket}", options=_OPTIONS)
-    try:
-        grpc.channel_ready_future(channel).result(timeout=1.0)
-    except grpc.FutureTimeoutError:
-        return False
-    finally:
-        channel.close()
-    return True

@@ -183,8 +183,8 @@ class _Checkpoint:
 
     def _dump(self, found: FoundContainer, plugin: NodePlugin | None, operation_id: str) -> str:
         asked = found.asked
-        self._progress.step(f"checkpointing {asked} on node {asked.node}")
         try:
+            self._progress.step(f"checkpointing {asked} on node {asked.node}")
             answer = self._api.checkpoint(
                 asked.node,
                 namespace=asked.namespace,

@@ -45,8 +45,10 @@ class StderrProgress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._bar.stop()
-        self._transfer.stop()
+        # Stopping writes a line, even where nothing was started.
+        for each in (self._bar, self._transfer):
+            if each.live.is_started:
+                each.stop()
 
     def step(self, text: str) -> None:
         self._text = text

@@ -70,7 +70,8 @@ class PeopleCluster:
         denied: resources with their subresource that the API server refuses.
         answer: of the kubelet.
         command: what `gpuslice` in a plugin's pod does, by its arguments.
-        asked: paths that kubelets were asked, and `ran`: commands, as node and arguments.
+        asked: paths that kubelets were asked.
+        ran: commands, as node and arguments; `entered`: names of their pods.
     """
 
     pods: list[dict[str, Any]] = field(default_factory=lambda: [pod_json(), plugin_pod()])
@@ -79,6 +80,7 @@ class PeopleCluster:
     command: Command = lambda _arguments, _stream: 0
     asked: list[str] = field(default_factory=list)
     ran: list[tuple[str, list[str]]] = field(default_factory=list)
+    entered: list[str] = field(default_factory=list)
     url: str = ""
 
     @contextmanager
@@ -163,6 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _exec(self, namespace: str, name: str, command: list[str]) -> None:
         (pod,) = (each for each in self.world.pods if each["metadata"]["name"] == name)
+        self.world.entered.append(name)
         self.world.ran.append((pod["spec"]["nodeName"], command[1:]))
         stream = accept(self)
         assert command[0] == "gpuslice"
