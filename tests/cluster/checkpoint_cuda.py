@@ -1,5 +1,6 @@
 """CRIU's plugin for CUDA on a node without a GPU, and pods that it takes for users of CUDA."""
 
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,12 +10,15 @@ from pathlib import Path
 from dra_driver.model.cuda import CudaState
 from tests.cluster.checkpoint_site import CONTAINER, Checkpoints
 from tests.cluster.life_site import Tenant
-from tests.fakes.cuda_processes import CudaSimulation, build_program
+from tests.fakes.cuda_processes import build_program
 from tests.kube.build import criu_folder
 from tests.kube.client import Json
 from tests.kube.cluster import Cluster
 from tests.kube.criu import install_criu
+from tests.kube.tools import run
 
+# Pods of the driver see it too.
+_STATE = "/run/gpuslice/cuda-states"
 _USER = Path(__file__).with_name("cuda_user.c")
 
 # CRIU's FI_PLUGIN_CUDA_FORCE_ENABLE.
@@ -25,24 +29,27 @@ _WITHOUT_GPU = {"CRIU_FAULT": "138"}
 class CudaPlugin:
     """The plugin, with a stand-in for the program that it moves processes by."""
 
-    simulation: CudaSimulation
+    cluster: Cluster
     program: Path
 
     def state(self, tenant: Tenant) -> CudaState:
         """Give the state of a pod's first process, which has to use CUDA."""
-        command = [str(self.program), "--get-state", "--pid", str(tenant.pid)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        return CudaState(done.stdout.strip().capitalize())
+        command = (str(self.program), "--get-state", "--pid", str(tenant.pid))
+        return CudaState(run(self.cluster.cell.inside(command)).strip().capitalize())
 
     def transitions(self, tenant: Tenant) -> tuple[str, ...]:
         """Give what was asked for of a pod's first process, in order, without mere questions."""
-        calls = self.simulation.calls()
-        asked = (call.action for call in calls if call.pid == tenant.pid)
+        calls = (line.split() for line in (self._folder / "calls").read_text().splitlines())
+        asked = (action for _, action, pid, *_ in calls if int(pid) == tenant.pid)
         return tuple(action for action in asked if not action.startswith("get-"))
 
     def fail(self, action: str) -> None:
         """Let an action fail from now on."""
-        self.simulation.fault(action, "fail 999")
+        (self._folder / action).write_text("fail 999")
+
+    @property
+    def _folder(self) -> Path:
+        return self.cluster.node_path(_STATE)
 
 
 def plugin_line() -> str:
@@ -51,15 +58,17 @@ def plugin_line() -> str:
 
 
 @contextmanager
-def cuda_plugin(cluster: Cluster, folder: Path) -> Iterator[CudaPlugin]:
+def cuda_plugin(cluster: Cluster) -> Iterator[CudaPlugin]:
     """Have what the plugin needs, for CRIU that is configured by `plugin_line`."""
-    simulation = CudaSimulation(folder)
+    folder = cluster.node_path(_STATE)
+    folder.mkdir(parents=True)
     program = cluster.cell.programs / "cuda-checkpoint"
-    build_program(program, simulation.state)
+    build_program(program, Path(_STATE))
     install_criu(cluster, environment=_WITHOUT_GPU)
-    yield CudaPlugin(simulation=simulation, program=program)
-    program.unlink()
+    yield CudaPlugin(cluster=cluster, program=program)
     install_criu(cluster)
+    program.unlink()
+    shutil.rmtree(folder)
 
 
 def start_with_cuda(checkpoints: Checkpoints, name: str, *requests: Json) -> Tenant:

@@ -4,7 +4,6 @@ import itertools
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -55,10 +54,10 @@ def checkpoints(criu_on_node: Cluster) -> Iterator[Checkpoints]:
 
 
 @pytest.fixture
-def cuda(criu_on_node: Cluster, script: ActionScript, tmp_path: Path) -> Iterator[CudaPlugin]:
+def cuda(criu_on_node: Cluster, script: ActionScript) -> Iterator[CudaPlugin]:
     """CRIU with its plugin for CUDA, beside the script."""
     configure_criu(criu_on_node, plugin_line(), f"action-script {script.path}")
-    with cuda_plugin(criu_on_node, tmp_path) as plugin:
+    with cuda_plugin(criu_on_node) as plugin:
         yield plugin
 
 
