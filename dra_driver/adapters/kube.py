@@ -18,7 +18,15 @@ from urllib.parse import urlsplit
 
 from dra_driver import __version__
 from dra_driver.errors import AdapterError, SettingsError
-from dra_driver.ports import ApiProbe, ClaimReader, Clock, EventSink, PodReader, SliceApi
+from dra_driver.ports import (
+    ApiProbe,
+    ClaimReader,
+    Clock,
+    EventSink,
+    PodEvents,
+    PodReader,
+    SliceApi,
+)
 
 if TYPE_CHECKING:
     from dra_driver.adapters.kube_transport import Transport
@@ -40,7 +48,8 @@ class KubeApi:
         probe: questions about the server and the node.
         claims: reads claims.
         pods: reads pods.
-        events: writes Events.
+        events: writes Events about claims.
+        pod_events: writes Events about pods.
     """
 
     def __init__(
@@ -52,12 +61,14 @@ class KubeApi:
         claims: ClaimReader,
         pods: PodReader,
         events: EventSink,
+        pod_events: PodEvents,
     ) -> None:
         self.slices = slices
         self.probe = probe
         self.claims = claims
         self.pods = pods
         self.events = events
+        self.pod_events = pod_events
         self._transport = transport
 
     @property
@@ -92,13 +103,15 @@ def connect(*, kubeconfig: Path | None, driver: str, node: str, clock: Clock) ->
 
     transport = _transport(kubeconfig)
     sleep = sleep_using_event(Event())
+    events = KubeEvents(transport, driver=driver, node=node, clock=clock)
     return KubeApi(
         transport,
         slices=KubeSlices(transport, driver=driver, node=node),
         probe=KubeProbe(transport, node=node),
         claims=KubeClaims(transport, clock=clock, sleep=sleep),
         pods=KubePods(transport, clock=clock, sleep=sleep),
-        events=KubeEvents(transport, driver=driver, node=node, clock=clock),
+        events=events,
+        pod_events=events,
     )
 
 

@@ -12,6 +12,8 @@ from enum import Enum
 from typing import get_args
 
 from dra_driver.errors import Reason
+from dra_driver.model.checkpoint import Code, HookPhase, OperationState
+from dra_driver.model.checkpoint import Kind as OperationKind
 from dra_driver.model.health import HealthStatus
 from dra_driver.model.mps import MpsPhase
 from dra_driver.model.share import OnExceed
@@ -47,6 +49,7 @@ _OUTCOMES = ("Ok", *(reason.value for reason in Reason))
 _OPERATIONS = ("prepare", "unprepare")
 _STEPS = tuple(sorted(step.__name__ for step in get_args(Step)))
 _DIRECTIONS = ("run", "undo")
+_PHASES = tuple(phase.value for phase in HookPhase)
 _SHARE: Mapping[str, tuple[str, ...]] = {"namespace": (), "claim": (), "gpu": ()}
 """A claim's shares of one GPU, by its UUID."""
 
@@ -217,5 +220,46 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         kind=Kind.COUNTER,
         name="mps_failures_total",
         description="Times that a GPU could not be made to hold its shares; it is tried again.",
+    ),
+    Instrument(
+        kind=Kind.COUNTER,
+        name="hook_calls_total",
+        description="Calls of the checkpoint hook, by verdict.",
+        labels={"phase": _PHASES, "code": tuple(code.value for code in Code)},
+    ),
+    Instrument(
+        kind=Kind.HISTOGRAM,
+        name="hook_call_seconds",
+        description="Time that one call of the checkpoint hook took.",
+        labels={"phase": _PHASES},
+    ),
+    Instrument(
+        kind=Kind.COUNTER,
+        name="hook_operations_total",
+        description="Checkpoints and restores that came to an end, by which.",
+        labels={
+            "kind": tuple(kind.value for kind in OperationKind),
+            "outcome": tuple(state.value for state in OperationState if state.final),
+        },
+    ),
+    Instrument(
+        kind=Kind.HISTOGRAM,
+        name="hook_state_seconds",
+        description="Time that checkpoints and restores spent in a state.",
+        labels={
+            "kind": tuple(kind.value for kind in OperationKind),
+            "state": tuple(state.value for state in OperationState if not state.final),
+        },
+    ),
+    Instrument(
+        kind=Kind.COUNTER,
+        name="hook_verify_failures_total",
+        description="Restored containers that were killed because of their GPU state.",
+    ),
+    Instrument(
+        kind=Kind.COUNTER,
+        name="hook_leases_expired_total",
+        description="Checkpoints and restores of which nobody told what came of them.",
+        labels={"kind": tuple(kind.value for kind in OperationKind)},
     ),
 )
