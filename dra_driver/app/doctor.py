@@ -23,6 +23,13 @@ from dra_driver.app.doctor_folders import (
     state_folder,
 )
 from dra_driver.app.doctor_gpus import GpuChecks
+from dra_driver.app.doctor_hook import (
+    criu_config,
+    criu_program,
+    cuda_tools,
+    hook_program,
+    hook_sockets,
+)
 from dra_driver.app.doctor_host import (
     cgroups,
     container_runtime,
@@ -83,6 +90,11 @@ def doctor_report(settings: Settings) -> DoctorReport:
             ("kubelet folders", partial(kubelet_folders, settings)),
             ("plugin", partial(plugin_sockets, settings, timeout_s=_PROBE_S)),
             ("pod resources", partial(pod_resources, settings)),
+            ("checkpoint hook", partial(hook_program, settings)),
+            ("CRIU configuration", partial(criu_config, settings)),
+            ("CRIU", partial(criu_program, settings)),
+            ("CUDA checkpoints", partial(cuda_tools, settings)),
+            ("hook sockets", partial(hook_sockets, settings)),
             ("api server", api_server(settings, SystemClock())),
         )
         return run_checks(checks, timeout_s=CHECK_TIMEOUT_S)

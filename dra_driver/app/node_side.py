@@ -26,7 +26,8 @@ GO_NAMES: Mapping[str, str] = {"x86_64": "amd64", "aarch64": "arm64"}
 
 _CALL_S = 60.0
 _IMPORT_S = 3600.0
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+HOST_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where services of the host, such as container runtimes, look for programs."""
 
 
 def hook_socket(settings: Settings) -> Path:
@@ -98,7 +99,7 @@ def import_archive(
             host_command(settings.host_root, words),
             feed,
             name="ctr",
-            environment={"PATH": _PATH},
+            environment={"PATH": HOST_PATH},
             timeout_s=_IMPORT_S,
         )
     if ended.status != 0:

@@ -48,6 +48,11 @@ _DOCTOR = (
     "mpsd_socket",
     "mps_control_path",
     "nvidia_smi_path",
+    "cuda_checkpoint_path",
+    "checkpoint_hook",
+    "hook_path",
+    "hook_socket",
+    "checkpoint_socket",
     "sharing",
     "simulate",
 )
