@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import re
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic
 
 from dra_driver.adapters.cgroup_names import pod_and_container
 from dra_driver.adapters.mountinfo import Mount, mounts, place_of
@@ -21,12 +23,23 @@ _TRIES = 3
 _REMEMBERED = 1024
 _START_TIME = 19
 """Field 22 of /proc/<pid>/stat, counted from field 3: a program's name may hold anything."""
+_FRESH_S = 1.0
+"""How long one look through a container's processes serves all of them: a tenant may have many."""
 _GONE = (
     errno.ENOENT,
     errno.ESRCH,
     # Of a process that has ended and was not waited for: it has no mounts any more.
     errno.EINVAL,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Container:
+    """What its processes have mounted, as seen a moment ago."""
+
+    shares: tuple[str, ...]
+    claims: tuple[str, ...]
+    until_s: float
 
 
 class ProcOwners:
@@ -40,12 +53,15 @@ class ProcOwners:
     Args:
         proc: the host's /proc; pids are those that it shows.
         run_dir: the run folder of the node, as this process sees it.
+        now_s: a clock in seconds.
     """
 
-    def __init__(self, *, proc: Path, run_dir: str) -> None:
+    def __init__(self, *, proc: Path, run_dir: str, now_s: Callable[[], float] = monotonic) -> None:
         self._proc = proc
         self._run_dir = run_dir
+        self._now_s = now_s
         self._known: dict[tuple[int, int], ProcessOwner] = {}
+        self._containers: dict[str, _Container] = {}
 
     def owner(self, pid: int) -> ProcessOwner | None:
         for _ in range(_TRIES):
@@ -83,14 +99,26 @@ class ProcOwners:
         """Add what the rest of its container has mounted to a process that shows nothing."""
         if owner is None or owner.container_id is None or owner.shares or owner.claims:
             return owner
+        now_s = self._now_s()
+        known = self._containers.get(owner.container_id)
+        if known is None or now_s >= known.until_s:
+            known = self._look_through(owner.container_id, now_s + _FRESH_S)
+            if len(self._containers) >= _REMEMBERED:
+                self._containers.clear()
+            self._containers[owner.container_id] = known
+        return replace(owner, shares=known.shares, claims=known.claims)
+
+    def _look_through(self, container_id: str, until_s: float) -> _Container:
         shares: set[str] = set()
         claims: set[str] = set()
         for pid in self._pids():
-            other = self._of_container(pid, owner.container_id)
+            other = self._of_container(pid, container_id)
             if other is not None:
                 shares.update(other.shares)
                 claims.update(other.claims)
-        return replace(owner, shares=tuple(sorted(shares)), claims=tuple(sorted(claims)))
+        return _Container(
+            shares=tuple(sorted(shares)), claims=tuple(sorted(claims)), until_s=until_s
+        )
 
     def _of_container(self, pid: int, container_id: str) -> ProcessOwner | None:
         """A process if it is in this container; most others end at one read."""
