@@ -74,9 +74,18 @@ def script(criu_on_node: Cluster) -> Iterator[ActionScript]:
 def hook(criu_on_node: Cluster) -> Iterator[Hook]:
     """The hook of the driver, which is as before again afterwards."""
     deploy(criu_on_node, simulate="8xh100-80gb", components=("checkpoint-hook",))
-    yield Hook(cluster=criu_on_node)
+    hook = Hook(cluster=criu_on_node)
+    hook.wait_installed()
+    yield hook
     deploy(criu_on_node, simulate="8xh100-80gb", components=("checkpoint-hook-off",))
     deploy(criu_on_node, simulate="8xh100-80gb")
+
+
+@pytest.fixture
+def cuda_hook(hook: Hook) -> Iterator[CudaPlugin]:
+    """CRIU with its plugin for CUDA, beside the hook."""
+    with hook.beside(plugin_line()), cuda_plugin(hook.cluster) as plugin:
+        yield plugin
 
 
 @pytest.fixture

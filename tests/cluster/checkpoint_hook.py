@@ -1,6 +1,8 @@
 """The driver's checkpoint hook on a node: its operations, and its ways to be away."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,7 +10,8 @@ from typing import Any
 
 from dra_driver.adapters.checkpoint_client import call_hook
 from tests.cluster import deployed
-from tests.cluster.life_plugin import plugin_pods
+from tests.cluster.life_plugin import plugin_container, plugin_pods
+from tests.cluster.life_processes import processes
 from tests.cluster.life_site import Tenant
 from tests.kube.client import Json
 from tests.kube.cluster import Cluster
@@ -66,6 +69,27 @@ class Hook:
         finally:
             self._place(dict.fromkeys(_NOWHERE))
             deployed.wait_deployed(self.cluster)
+
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Let the plugin answer nobody."""
+        pids = processes(self.cluster, plugin_container(self.cluster))
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
+
+    def wait_installed(self) -> None:
+        """Wait until CRIU's configuration names the program."""
+
+        def problem() -> str:
+            text = run(self.cluster.cell.inside(("cat", CONFIG)))
+            return "" if "gpuslice-hook" in text else text or "empty"
+
+        wait_until(problem, waiting_for=f"the program in {CONFIG}", timeout_s=60.0)
 
     def roll(self) -> None:
         """Begin to replace the plugin as an update does; returns at once."""
