@@ -117,6 +117,21 @@ class Hook:
         )
 
 
+def gpus(cluster: Cluster) -> list[str]:
+    """Give the UUIDs of the node's GPUs."""
+    return [
+        str(deployed.attribute(device, "uuid"))
+        for device in deployed.published(cluster)
+        if deployed.attribute(device, "type") == "gpu"
+    ]
+
+
+def gpu_of(tenant: Tenant) -> str:
+    """Give the UUID of the only GPU that a pod is told of."""
+    variables = dict(each.split("=", 1) for each in tenant.environment)
+    return variables["GPUSLICE_GPU_UUID"]
+
+
 def state_of(operation: dict[str, Any]) -> str:
     return str(operation["state"]).removeprefix("STATE_")
 
