@@ -8,8 +8,6 @@ the node's checkpoint service before and after, by `gpuslice hook` in the plugin
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
 from threading import Event
 from typing import Any
 from uuid import uuid4
@@ -17,75 +15,15 @@ from uuid import uuid4
 from dra_driver.adapters.kube_caller import CallerApi, connect_caller
 from dra_driver.app.archive_download import NewFile, download
 from dra_driver.app.checkpoint_target import FoundContainer, find_container
+from dra_driver.app.checkpoint_values import CheckpointReport, CheckpointWish
 from dra_driver.app.node_plugins import NodePlugin, NodePlugins, Progress
-from dra_driver.errors import AdapterError, FatalError, Forbidden, NotFound
+from dra_driver.errors import AdapterError, FatalError, Forbidden, NotFound, SettingsError
 from dra_driver.plan.kubelet_answers import RIGHTS, NotTaken, Taken, judge_answer
 from dra_driver.plan.operation_choice import FINAL, checkpoint_operation, operations_of, word
 
 _SETTLE_LOOKS = 20
 _LOOK_EVERY_S = 1.0
 _LEASE_MARGIN_S = 30
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointWish:
-    """What a person asks for.
-
-    Attributes:
-        namespace: empty: of the kubeconfig's context.
-        container: empty: the pod's only one.
-        output: where the archive goes on this machine; None: it stays on the node alone.
-        driver_owned: the driver takes the processes off their GPUs, instead of CRIU's plugin.
-        driver_namespace: where the plugins' pods are.
-    """
-
-    pod: str
-    namespace: str = ""
-    container: str = ""
-    output: Path | None = None
-    timeout_s: int = 60
-    driver_owned: bool = False
-    kubeconfig: Path | None = None
-    context: str = ""
-    driver_namespace: str = "gpuslice"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointReport:
-    """A checkpoint that was taken.
-
-    Attributes:
-        archive: its file on the node.
-        file: its copy on this machine, if one was asked for.
-        operation: of the node's hook, in the JSON of its protocol; None: it is not known.
-        failure: what is wrong with the container since; empty: nothing.
-        notes: for people.
-    """
-
-    found: FoundContainer
-    archive: str
-    file: Path | None = None
-    operation: dict[str, Any] | None = None
-    failure: str = ""
-    notes: tuple[str, ...] = ()
-
-    @property
-    def operation_id(self) -> str:
-        return "" if self.operation is None else str(self.operation["operationId"])
-
-    def to_json(self) -> dict[str, Any]:
-        asked = self.found.asked
-        return {
-            "node": asked.node,
-            "namespace": asked.namespace,
-            "pod": asked.pod,
-            "container": asked.container,
-            "archive": self.archive,
-            "file": None if self.file is None else str(self.file),
-            "operation": self.operation,
-            "failure": self.failure,
-            "notes": list(self.notes),
-        }
 
 
 def checkpoint(wish: CheckpointWish, progress: Progress) -> CheckpointReport:
@@ -95,6 +33,10 @@ def checkpoint(wish: CheckpointWish, progress: Progress) -> CheckpointReport:
         SettingsError: something that was given is wrong.
         FatalError: there is no checkpoint, or it could not be fetched; the text says which.
     """
+    if wish.driver_owned and wish.host_only:
+        raise SettingsError(
+            "--driver-owned and --host-only exclude each other: GPU state is taken along or not"
+        )
     with ExitStack() as resources:
         # First, as it costs nothing where it fails.
         target = None
@@ -114,11 +56,11 @@ class _Checkpoint:
         self._notes: list[str] = []
 
     def take(self, target: NewFile | None) -> CheckpointReport:
-        found = self._find()
-        plugin = self._plugin(found, needed=target is not None or self._wish.driver_owned)
+        found, begins = self._find(), self._wish.driver_owned or self._wish.host_only
+        plugin = self._plugin(found, needed=target is not None or begins)
         if target is not None and plugin is not None:
             self._plugins.run(plugin, ("archive", "check"))
-        operation_id = self._begin(found, plugin) if self._wish.driver_owned else ""
+        operation_id = self._begin(found, plugin) if begins else ""
         archive = self._dump(found, plugin, operation_id)
         operation = self._operation(found, plugin, operation_id, archive)
         if target is not None and plugin is not None:
@@ -169,15 +111,19 @@ class _Checkpoint:
             return None
 
     def _begin(self, found: FoundContainer, plugin: NodePlugin | None) -> str:
-        """Let the driver take the container's processes off their GPUs."""
+        """Begin the operation here, as the runtime's hook would not decide so by itself."""
         assert plugin is not None  # noqa: S101 - it is needed
-        self._progress.step("letting the driver take the processes off their GPUs")
         operation_id = f"cli-{uuid4().hex}"
         request = {
             **_request(found, operation_id),
-            "gpuOwner": "GPU_OWNER_DRIVER",
             "leaseSeconds": found.asked.timeout_s + _LEASE_MARGIN_S,
         }
+        if self._wish.host_only:
+            self._progress.step("telling the driver that GPU state is not needed")
+            request["acceptHostOnly"] = True
+        else:
+            self._progress.step("letting the driver take the processes off their GPUs")
+            request["gpuOwner"] = "GPU_OWNER_DRIVER"
         self._plugins.hook(plugin, "PreCheckpoint", request)
         return operation_id
 

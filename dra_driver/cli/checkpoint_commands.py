@@ -35,10 +35,11 @@ def checkpoint(flags: Mapping[str, str], options: CheckpointOptions) -> int:
 
     It runs on, and the archive stays on its node. You need the right to 'create nodes/proxy'; and
     'pods/exec' in the driver's namespace for --output, which needs the component
-    checkpoint-archives, for --driver-owned, and to learn the operation's name.
+    checkpoint-archives, for --driver-owned and --host-only, and to learn the operation's name.
     """
     for_people(flags)
-    from dra_driver.app import checkpoint_command as command  # noqa: PLC0415
+    from dra_driver.app.checkpoint_command import checkpoint  # noqa: PLC0415
+    from dra_driver.app.checkpoint_values import CheckpointWish  # noqa: PLC0415
     from dra_driver.cli.checkpoint_view import print_checkpoint  # noqa: PLC0415
     from dra_driver.cli.progress import StderrProgress  # noqa: PLC0415
 
@@ -46,19 +47,20 @@ def checkpoint(flags: Mapping[str, str], options: CheckpointOptions) -> int:
         raise SettingsError(
             f"--timeout is {options.timeout}: give seconds from 1 to {_TIMEOUT_MAX_S}"
         )
-    wish = command.CheckpointWish(
+    wish = CheckpointWish(
         pod=options.pod,
         namespace=options.namespace,
         container=options.container,
         output=_path(options.output),
         timeout_s=options.timeout,
         driver_owned=options.driver_owned,
+        host_only=options.host_only,
         kubeconfig=_path(options.kubeconfig),
         context=options.context,
         driver_namespace=options.driver_namespace,
     )
     with StderrProgress() as progress:
-        report = command.checkpoint(wish, progress)
+        report = checkpoint(wish, progress)
     if options.as_json:
         print_json(report.to_json())
     else:

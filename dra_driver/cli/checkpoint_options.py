@@ -53,6 +53,14 @@ class CheckpointOptions(CallerOptions):
             "--driver-owned",
         ),
     ] = False
+    host_only: Annotated[
+        bool,
+        _option(
+            "Accept a checkpoint without what is on the GPUs, for shares and programs that can do "
+            "without.",
+            "--host-only",
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

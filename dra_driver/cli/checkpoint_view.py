@@ -6,7 +6,7 @@ from datetime import datetime
 
 import typer
 
-from dra_driver.app.checkpoint_command import CheckpointReport
+from dra_driver.app.checkpoint_values import CheckpointReport
 from dra_driver.app.operations_command import OperationRow, OperationsReport
 from dra_driver.app.restore_command import RestoreReport
 from dra_driver.cli.tables import open_console, plain_table

@@ -7,6 +7,7 @@ from typing import Any
 
 from dra_api.config.decode import API_VERSION
 from dra_driver.model.manifest import Manifest, ManifestGpu
+from dra_driver.model.share import CheckpointPolicy
 
 _CLAIM = "gpus"
 _ALWAYS = (
@@ -79,22 +80,26 @@ def _claim(wish: RestoreWish, manifest: Manifest) -> dict[str, Any]:
         {"name": f"gpu-{number}", "exactly": _device(wish, gpu, anywhere=anywhere)}
         for number, gpu in enumerate(manifest.gpus)
     ]
-    config = {
-        "opaque": {
-            "driver": wish.driver,
-            "parameters": {
-                "apiVersion": API_VERSION,
-                "kind": "GpuConfig",
-                "restoreFrom": wish.operation_id,
-            },
-        }
-    }
+    spec: dict[str, Any] = {"requests": requests}
+    if all(gpu.sharing is None for gpu in manifest.gpus):
+        spec["config"] = [_config(wish)]
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
         "metadata": {"name": wish.name, "namespace": wish.namespace},
-        "spec": {"devices": {"requests": requests, "config": [config]}},
+        "spec": {"devices": spec},
     }
+
+
+def _config(wish: RestoreWish) -> dict[str, Any]:
+    parameters = {
+        "apiVersion": API_VERSION,
+        "kind": "GpuConfig",
+        "restoreFrom": wish.operation_id,
+        # As the one that is restored: it can be checkpointed again.
+        "checkpoint": CheckpointPolicy.BEST_EFFORT.value,
+    }
+    return {"opaque": {"driver": wish.driver, "parameters": parameters}}
 
 
 def _device(wish: RestoreWish, gpu: ManifestGpu, *, anywhere: bool) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from dra_driver.app.checkpoint_command import CheckpointWish, checkpoint
+from dra_driver.app.checkpoint_command import checkpoint
+from dra_driver.app.checkpoint_values import CheckpointWish
 from tests.component.people import Site, run, site
 from tests.fakes.people_cluster import plugin_pod, pod_json
 from tests.fakes.people_node import operation
@@ -161,6 +162,17 @@ def test_driver_takes_the_processes_off_before_and_hears_of_the_end(site: Site) 
     assert after == [
         {"operationId": before[0]["operationId"], "outcome": "OUTCOME_SUCCEEDED", "message": ""}
     ]
+
+
+def test_driver_hears_that_gpu_state_is_not_needed(site: Site) -> None:
+    assert site.ask("checkpoint", "trainer", "--host-only").status == 0
+    (before,), (after,) = site.node.called("PreCheckpoint"), site.node.called("PostCheckpoint")
+    assert before["acceptHostOnly"] is True
+    assert "gpuOwner" not in before
+    assert after["operationId"] == before["operationId"]
+    ended = site.ask("checkpoint", "trainer", "--host-only", "--driver-owned")
+    assert ended.status == 2
+    assert "exclude each other" in ended.err
 
 
 def test_driver_hears_of_a_failure(site: Site) -> None:

@@ -126,6 +126,7 @@ def test_examples_cover_what_people_ask_for() -> None:
     assert stems == {
         "all-gpus",
         "bursting",
+        "checkpointed",
         "compute-only",
         "developers",
         "extended-resource",

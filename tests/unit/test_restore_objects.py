@@ -11,7 +11,7 @@ from dra_api.config import decode
 from dra_driver.model.config import GpuConfig
 from dra_driver.model.device import GpuUuid
 from dra_driver.model.manifest import Manifest, ManifestGpu
-from dra_driver.model.share import Sharing
+from dra_driver.model.share import CheckpointPolicy, Sharing
 from dra_driver.plan.restore_objects import RestoreWish, restore_notes, restore_objects
 from tests import builders, manifests
 from tests.manifests import of_kind
@@ -63,13 +63,17 @@ def test_claim_of_a_share_asks_for_its_memory() -> None:
     (found,) = requests(wish)
     assert found["deviceClassName"] == "slice.gpuslice.io"
     assert found["capacity"] == {"requests": {"memory": "6144Mi"}}
+    # Shares have no config that names an operation.
+    assert "config" not in restore_objects(wish)[0]["spec"]["devices"]
 
 
 def test_claim_says_which_operation_it_restores() -> None:
     claim, _ = restore_objects(WISH)
     (config,) = claim["spec"]["devices"]["config"]
     assert config["opaque"]["driver"] == "gpuslice.io"
-    assert decode(config["opaque"]["parameters"], path="config") == GpuConfig(restore_from="op-1")
+    assert decode(config["opaque"]["parameters"], path="config") == GpuConfig(
+        restore_from="op-1", checkpoint=CheckpointPolicy.BEST_EFFORT
+    )
 
 
 def test_pod_uses_the_claim_on_the_node_that_has_the_image() -> None:
