@@ -153,7 +153,6 @@ class HookRequest:
         checkpoint_id: of PreRestore: the checkpoint operation that it restores.
         runner: the process that dumps or restores, where the caller knows it: with its end the
             dump has ended.
-        frozen: the container is frozen during this call.
         lease_s: None: the default.
         dry_run: only tell whether it would work.
     """
@@ -168,7 +167,6 @@ class HookRequest:
     accept_host_only: bool = False
     checkpoint_id: str = ""
     runner: ProcessRef | None = None
-    frozen: bool = False
     outcome: Outcome = Outcome.UNKNOWN
     outcome_text: str = ""
     lease_s: float | None = None

@@ -46,7 +46,11 @@ HOMES = {
 }
 """Top-level module → prefixes of the files that may import it."""
 
-CATCH_ALL = ("dra_driver/kubelet/calls.py", "dra_driver/loops/guard.py")
+CATCH_ALL = (
+    "dra_driver/checkpoint/handler.py",
+    "dra_driver/kubelet/calls.py",
+    "dra_driver/loops/guard.py",
+)
 """The edges where an unforeseen error is turned into an answer or ends the process."""
 
 

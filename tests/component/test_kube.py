@@ -15,7 +15,7 @@ import pytest
 
 from dra_driver.adapters.kube import KubeApi, connect
 from dra_driver.errors import AdapterError, Forbidden, NotFound, SettingsError
-from dra_driver.model.claim import ClaimRef
+from dra_driver.model.claim import ClaimRef, PodRef
 from dra_driver.sim.api_faults import Fault
 from dra_driver.sim.api_server import SimApiServer
 from tests import builders
@@ -153,6 +153,24 @@ def test_event_is_given_up_quickly_when_the_server_hangs(
     assert time.monotonic() - started < 3.0
     api.events.emit(ClaimRef("b", "c", "d"), reason="StepFailed", text="it failed")
     assert len(server.list("events")) == 1
+
+
+def test_event_about_a_pod_names_it_and_is_written_once(server: SimApiServer, api: KubeApi) -> None:
+    pod = PodRef("web", "uid-1")
+    for _ in range(2):
+        api.pod_events.emit_pod("team-a", pod, reason="GPURestoreFailed", text="it was killed")
+    api.pod_events.emit_pod("team-a", PodRef("db", ""), reason="GPURestoreFailed", text="so was it")
+
+    web, db = sorted(server.list("events"), key=lambda each: each["message"])
+    assert web["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": "team-a",
+        "name": "web",
+        "uid": "uid-1",
+    }
+    assert "uid" not in db["involvedObject"]
+    assert web["metadata"]["namespace"] == "team-a"
 
 
 def test_token_is_read_again_when_it_was_rotated(server: SimApiServer, tmp_path: Path) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from dra_driver.adapters.claim_markers import MarkerFiles
 from dra_driver.adapters.clock import SystemClock
 from dra_driver.errors import AdapterError, NotReady, Reason
 from dra_driver.model.deadline import Deadline
 from dra_driver.model.record import Record
+from dra_driver.model.steps import MarkClaim, needs_intent
 from dra_driver.plan.naming import spec_name, spec_prefix
 from dra_driver.plan.prepare import plan_unprepare
+from dra_driver.ports import ClaimMarkers
 from dra_driver.state.executor import Executor
 from tests import records
 from tests.builders import BOOT, DRIVER, claim_uid, uuid
@@ -23,7 +29,7 @@ ONE, TWO = records.record(1), records.record(2)
 
 
 class Ports:
-    def __init__(self) -> None:
+    def __init__(self, markers: ClaimMarkers | None = None) -> None:
         self.specs = FakeSpecStore(prefix=spec_prefix(DRIVER))
         self.shares = FakeSupervisor()
         self.time_slicer = FakeTimeSlicer()
@@ -37,6 +43,7 @@ class Ports:
             time_slicer=self.time_slicer,
             clock=self.clock,
             recorder=self.recorder,
+            markers=markers,
         )
 
     def share_ids(self, on: int = 0) -> list[str]:
@@ -137,3 +144,22 @@ def test_a_spec_that_was_changed_is_not_intact(ports: Ports) -> None:
     ports.executor.restore_specs(ONE)
     ports.specs.specs[spec_name(DRIVER, claim_uid(1))] += " "
     assert not ports.executor.intact(ONE)
+
+
+def test_claim_is_marked_by_its_step_and_unmarked_with_its_spec(tmp_path: Path) -> None:
+    ports = Ports(markers=MarkerFiles(tmp_path))
+    step = MarkClaim(claim_uid=claim_uid(1))
+    record = replace(ONE, steps=(step, *ONE.steps))
+
+    ports.executor.run(record, {}, SOON)
+    assert (tmp_path / "claims" / claim_uid(1)).is_file()
+    assert not needs_intent(step)
+    ports.executor.undo(record, plan_unprepare(record, {}), {}, SOON)
+    assert not list((tmp_path / "claims").iterdir())
+
+    ports.executor.restore_specs(record)
+    (tmp_path / "claims" / claim_uid(2)).touch()
+    assert ports.executor.claims_with_spec() == (claim_uid(1), claim_uid(2))
+    for number in (1, 2):
+        ports.executor.remove_spec(claim_uid(number))
+    assert ports.executor.claims_with_spec() == ()

@@ -11,7 +11,7 @@ from threading import Event
 
 from dra_driver.checkpoint.raw_line import MAX_LINE, Phase
 from dra_driver.checkpoint.raw_socket import CALLS_MAX
-from dra_driver.model.checkpoint import OperationState
+from dra_driver.model.checkpoint import Operation, OperationState
 from dra_driver.model.cuda import CudaState
 from tests.builders import ref
 from tests.fakes.checkpoint import FakeHook, FakeNode
@@ -40,6 +40,25 @@ def test_socket_is_roots_alone_and_is_gone_at_the_end(root: Path) -> None:
     assert sorted(root.iterdir()) == []
 
 
+def becomes(served: Hosted, state: OperationState, number: int = -1) -> Operation:
+    """Wait for one of the operations, by start time."""
+    operations = served.host.handler.operations
+    eventually(
+        lambda: operations()[number].state is state, PATIENCE_S, f"operation {number} is {state}"
+    )
+    return operations()[number]
+
+
+def restored_state() -> bytes:
+    """What runc says of the container that it restores."""
+    annotations = {
+        "io.kubernetes.cri.sandbox-name": "web",
+        "io.kubernetes.cri.sandbox-namespace": "team-a",
+    }
+    state = {"id": "c2", "pid": 200, "status": "stopped", "annotations": annotations}
+    return json.dumps(state).encode()
+
+
 def test_dump_and_restore_go_by_when_criu_owns_the_processes(root: Path) -> None:
     hook = fakes(RUNNING)
     node = hook.node
@@ -48,40 +67,24 @@ def test_dump_and_restore_go_by_when_criu_owns_the_processes(root: Path) -> None
         for phase in (Phase.PRE_DUMP, Phase.NETWORK_LOCK, Phase.POST_DUMP, Phase.NETWORK_UNLOCK):
             assert said(raw, line(phase)) == b"OK\n"
         node.runtimes.clear()
-        [taken] = served.host.handler.operations()
-        eventually(
-            lambda: served.host.handler.operations()[0].state is OperationState.DONE,
-            PATIENCE_S,
-            "the source is verified",
-        )
+        taken = becomes(served, OperationState.DONE)
 
         hook.records = (whole(2, restore_from=taken.id),)
         node.containers["c2"] = container(CHECKPOINTED, name="c2", claim=2, first_pid=200)
         node.runtimes.add(901)
-        state = {
-            "id": "c2",
-            "pid": 200,
-            "status": "stopped",
-            "annotations": {
-                "io.kubernetes.cri.sandbox-name": "web",
-                "io.kubernetes.cri.sandbox-namespace": "team-a",
-            },
-        }
-        body = json.dumps(state).encode()
-        created = line(Phase.CREATE_RUNTIME, pid=None, criu=None, body=body, claim=ref(2).uid)
+        hook.clock.advance(1.0)
+        created = line(
+            Phase.CREATE_RUNTIME, pid=None, criu=None, body=restored_state(), claim=ref(2).uid
+        )
         assert said(raw, created) == b"OK\n"
         node.containers["c2"].cuda[201] = RUNNING
         for phase in (Phase.POST_RESTORE, Phase.PRE_RESUME, Phase.POST_RESUME):
             assert said(raw, line(phase, pid=200, criu=901)) == b"OK\n"
         node.runtimes.clear()
-        eventually(
-            lambda: served.host.handler.operations()[-1].state is OperationState.DONE,
-            PATIENCE_S,
-            "the restored container is verified",
-        )
-        restored = served.host.handler.operations()[-1]
-        assert (restored.target.pod_name, restored.target.container_id) == ("web", "c2")
-        assert restored.checkpoint_id == taken.id
+        restored = becomes(served, OperationState.DONE)
+
+    assert (restored.target.pod_name, restored.target.container_id) == ("web", "c2")
+    assert restored.checkpoint_id == taken.id
     assert node.killed == []
 
 
@@ -106,11 +109,7 @@ def test_dump_that_failed_is_told_when_network_unlock_comes_without_post_dump(ro
         said(served.paths.raw, line(Phase.PRE_DUMP))
         said(served.paths.raw, line(Phase.NETWORK_UNLOCK))
         hook.node.runtimes.clear()
-        eventually(
-            lambda: served.host.handler.operations()[0].state is OperationState.FAILED_CLEAN,
-            PATIENCE_S,
-            "the dump has failed",
-        )
+        becomes(served, OperationState.FAILED_CLEAN)
 
 
 def test_ordinary_container_passes(root: Path) -> None:
@@ -195,12 +194,7 @@ def test_second_plugin_serves_when_the_first_has_ended(root: Path) -> None:
         eventually(second.paths.raw.exists, PATIENCE_S, "the second one serves")
         assert said(second.paths.raw, line(Phase.POST_DUMP)) == b"OK\n"
         hook.node.runtimes.clear()
-        eventually(
-            lambda: second.host.handler.operations()[0].state is OperationState.DONE,
-            PATIENCE_S,
-            "the operation went on",
-        )
-        assert seen.id == second.host.handler.operations()[0].id
+        assert becomes(second, OperationState.DONE).id == seen.id
     finally:
         for each in (first, second):
             each.stop()

@@ -28,7 +28,9 @@ class _GpuOwner:
 class _GpuOwnerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GpuOwner.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     GPU_OWNER_AUTO: _GpuOwner.ValueType  # 0
-    """CRIU's plugin where it is available, or nobody where no process uses CUDA."""
+    """Nobody where no process uses CUDA; else CRIU's plugin where it is available, else this driver.
+    Of a restore: whoever took the processes off their GPUs.
+    """
     GPU_OWNER_DRIVER: _GpuOwner.ValueType  # 1
     """This driver: refused while the container is frozen."""
     GPU_OWNER_CRIU_PLUGIN: _GpuOwner.ValueType  # 2
@@ -40,7 +42,9 @@ class GpuOwner(_GpuOwner, metaclass=_GpuOwnerEnumTypeWrapper):
     """Who moves CUDA processes off their GPUs and back: one of them, never both."""
 
 GPU_OWNER_AUTO: GpuOwner.ValueType  # 0
-"""CRIU's plugin where it is available, or nobody where no process uses CUDA."""
+"""Nobody where no process uses CUDA; else CRIU's plugin where it is available, else this driver.
+Of a restore: whoever took the processes off their GPUs.
+"""
 GPU_OWNER_DRIVER: GpuOwner.ValueType  # 1
 """This driver: refused while the container is frozen."""
 GPU_OWNER_CRIU_PLUGIN: GpuOwner.ValueType  # 2
