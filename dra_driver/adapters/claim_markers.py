@@ -27,6 +27,9 @@ class MarkerFiles:
             # A file that stands is left as it is: containers have this very one mounted.
             os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE))
 
+    def holds(self, claim_uid: str) -> bool:
+        return self._path(claim_uid).is_file()
+
     def remove(self, claim_uid: str) -> None:
         path = self._path(claim_uid)
         with run_dir_errors(f"remove {path}"):

@@ -56,8 +56,18 @@ class CudaTools:
         """What works, and why the rest does not."""
         no_driver, no_migration = self._driver()
         return CheckpointAbility(
-            no_driver=no_driver, no_migration=no_migration, no_plugin=self._no_plugin()
+            no_driver=no_driver, no_migration=no_migration, no_plugin=self.no_plugin()
         )
+
+    def no_plugin(self) -> str:
+        """Why CRIU leaves CUDA state alone; empty: it takes it along."""
+        folders = self._plugin_folders()
+        if not any((self._root / folder / _PLUGIN).is_file() for folder in folders):
+            return f"CRIU has no {_PLUGIN} in {' or '.join(f'/{each}' for each in folders)}"
+        tool = self._tool or self._found()
+        if tool is None:
+            return f"there is no {_TOOL} on the host's PATH for CRIU's {_PLUGIN}"
+        return self._no_use(tool)
 
     def _driver(self) -> tuple[str, str]:
         """Why there is no API, and why no GPU can be exchanged through it; empty where it works."""
@@ -74,16 +84,6 @@ class CudaTools:
                 f"{answer.value // 1000}.{answer.value % 1000 // 10}"
             )
         return "", ""
-
-    def _no_plugin(self) -> str:
-        """Why CRIU leaves CUDA state alone; empty: it takes it along."""
-        folders = self._plugin_folders()
-        if not any((self._root / folder / _PLUGIN).is_file() for folder in folders):
-            return f"CRIU has no {_PLUGIN} in {' or '.join(f'/{each}' for each in folders)}"
-        tool = self._tool or self._found()
-        if tool is None:
-            return f"there is no {_TOOL} on the host's PATH for CRIU's {_PLUGIN}"
-        return self._no_use(tool)
 
     def _no_use(self, tool: Path) -> str:
         """Why CRIU's plugin makes nothing of a tool; empty where it does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -19,8 +20,6 @@ from dra_driver.adapters.process import run_program
 from dra_driver.errors import AdapterError
 from dra_driver.plan.criu_config import PROGRAM
 
-SOURCE: Final = Path("/opt/gpuslice/libexec") / PROGRAM
-"""In the image."""
 TARGET: Final = PurePosixPath("/opt/gpuslice/bin") / PROGRAM
 """On the host."""
 DEFAULT_SOCKET: Final = "/run/gpuslice/hook.sock"
@@ -40,7 +39,7 @@ class HookFiles:
 
     Args:
         host_root: where the host's / is seen.
-        source: the program in the image.
+        source: the program in the image; None: looked for on PATH.
         target: its path on the host; no other user may be able to change its folders.
         socket: the driver's raw socket, as the host sees it.
         owner: uid that owns what root runs.
@@ -50,7 +49,7 @@ class HookFiles:
         self,
         *,
         host_root: Path,
-        source: Path = SOURCE,
+        source: Path | None = None,
         target: PurePosixPath = TARGET,
         socket: str = DEFAULT_SOCKET,
         owner: int = 0,
@@ -63,7 +62,7 @@ class HookFiles:
             )
         self.target = str(target)
         self._root = host_root
-        self._source = source
+        self._source = source or Path(shutil.which(PROGRAM) or PROGRAM)
         self._path = host_root / target.relative_to("/")
         self._link = self._path.with_name(f"{self._path.name}.socket")
         self._socket = socket
@@ -99,6 +98,10 @@ class HookFiles:
         except AdapterError as error:
             return str(error)
 
+    def exists(self) -> bool:
+        """Whether anything but the image's own program stands in its place; cheap."""
+        return os.path.lexists(self._path) and self._path != self._source
+
     def uninstall(self) -> None:
         """Remove the program, the link, and their folders as far as they are empty; repeatable.
 
@@ -108,8 +111,9 @@ class HookFiles:
         Raises:
             AdapterError: it cannot be removed.
         """
-        if not folder_exists(self._root, self._path.parent, owner=self._owner):
-            return
+        there = folder_exists(self._root, self._path.parent, owner=self._owner)
+        if self._path == self._source or not there:
+            return  # it is the image's own, or gone
         for path in (self._path, self._link):
             try:
                 path.unlink(missing_ok=True)
@@ -123,7 +127,9 @@ class HookFiles:
     def _from_image(self) -> bytes:
         program = read_file(self._source)
         if program is None:
-            raise AdapterError(f"{self._source} is missing: build it by hack/native")
+            raise AdapterError(
+                f"{self._source} is missing: build it by hack/native, and have it on PATH"
+            )
         return program.content
 
     def _differs(self, source: bytes) -> str | None:

@@ -19,7 +19,7 @@ from dra_driver.model.device import GpuFacts, Inventory
 from dra_driver.model.plan import PreparePlan
 from dra_driver.model.record import GpuUse, PreparedDevice, Use
 from dra_driver.model.share import GpuShare
-from dra_driver.model.steps import EnsureShare, SetTimeSlice, Step, WriteCdiSpec
+from dra_driver.model.steps import EnsureShare, MarkClaim, SetTimeSlice, Step, WriteCdiSpec
 from dra_driver.settings import Settings
 from dra_driver.state.current import Current
 from dra_driver.state.planner import Planner
@@ -141,6 +141,8 @@ def sentence(step: Step) -> str:
             )
         case SetTimeSlice(gpu=gpu, interval=interval):
             return f"set the time slice of {gpu} to {interval}"
+        case MarkClaim():
+            return "make the file that marks the claim's containers"
         case WriteCdiSpec(name=name):
             return f"write the CDI spec {name}.json"
         case _ as never:

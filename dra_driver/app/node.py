@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
 
 from dra_driver.adapters.cdi_dir import CdiFolder
+from dra_driver.adapters.claim_markers import MarkerFiles
 from dra_driver.adapters.kube import KubeApi, connect
 from dra_driver.adapters.locks import FileLocks
 from dra_driver.adapters.pod_resources import KubeletPodResources
 from dra_driver.adapters.process_owners import ProcOwners
 from dra_driver.adapters.record_file import RecordFiles
+from dra_driver.app.checkpoint_parts import CheckpointBuilder, CheckpointParts
 from dra_driver.app.hardware import Hardware, Loop
 from dra_driver.app.options import prepare_options, publish_options
 from dra_driver.app.pool_builder import PoolBuilder
@@ -24,6 +27,7 @@ from dra_driver.loops.watchdog import Eyes, Watchdog
 from dra_driver.model.device import GpuUuid, Inventory
 from dra_driver.model.health import HealthRow
 from dra_driver.model.mps import GpuSharing
+from dra_driver.model.record import Record
 from dra_driver.plan.health import XidPolicy, with_sharing
 from dra_driver.plan.naming import spec_prefix
 from dra_driver.ports import Clock, Recorder
@@ -55,6 +59,7 @@ class Node:
     janitor: Janitor
     sharing: SharingMonitor | None
     watchdog: Watchdog
+    checkpoints: CheckpointParts
     api: KubeApi
     gpus: Current[Inventory | None]
     inventory: Current[Inventory | None]
@@ -71,6 +76,7 @@ class Node:
             ("health-rows", self.rows.run),
             ("janitor", self.janitor.run),
             ("watchdog", self.watchdog.run),
+            *self.checkpoints.loops(),
         )
 
     def end_waits(self) -> None:
@@ -115,8 +121,10 @@ class NodeBuilder:
         )
         boot_id = self.hardware.gpus.boot_id()
         inventory = joined(self.gpus, self.states, with_sharing)
-        state = self._state(api, inventory, boot_id)
-        publisher = self._publisher(api, state, inventory)
+        eyes = self._eyes(lambda: state.records())  # noqa: PLW0108 - made below
+        checkpoints = self._checkpoints(eyes, inventory, boot_id).build(api)
+        state = self._state(api, inventory, boot_id, checkpoints)
+        publisher = self._publisher(api, state, inventory, checkpoints)
         return Node(
             state=state,
             publisher=publisher,
@@ -126,7 +134,8 @@ class NodeBuilder:
             ),
             janitor=self._janitor(api, state),
             sharing=self._sharing(api, state, publisher),
-            watchdog=self._watchdog(api, state, boot_id),
+            watchdog=self._watchdog(api, eyes, boot_id),
+            checkpoints=checkpoints,
             api=api,
             gpus=self.gpus,
             inventory=inventory,
@@ -134,13 +143,20 @@ class NodeBuilder:
             gpu_problem=problem,
         )
 
-    def _state(self, api: KubeApi, inventory: Current[Inventory | None], boot_id: str) -> NodeState:
+    def _state(
+        self,
+        api: KubeApi,
+        inventory: Current[Inventory | None],
+        boot_id: str,
+        checkpoints: CheckpointParts,
+    ) -> NodeState:
         settings = self.settings
         planner = Planner(
             options=prepare_options(settings, node=settings.node_name, boot_id=boot_id),
             inventory=inventory,
             supervisor=self.hardware.sharing.supervisor,
             driver_files=self.hardware.driver_files,
+            checkpoints=checkpoints.terms(),
         )
         return NodeState(
             driver=settings.driver_name,
@@ -166,10 +182,15 @@ class NodeBuilder:
             time_slicer=self.hardware.time_slicer,
             clock=self.clock,
             recorder=self.recorder,
+            markers=MarkerFiles(self.settings.run_dir),
         )
 
     def _publisher(
-        self, api: KubeApi, state: NodeState, inventory: Current[Inventory | None]
+        self,
+        api: KubeApi,
+        state: NodeState,
+        inventory: Current[Inventory | None],
+        checkpoints: CheckpointParts,
     ) -> Publisher:
         builder = PoolBuilder(
             self.hardware.sharing.supervisor,
@@ -178,6 +199,7 @@ class NodeBuilder:
             burst_allowed=self.settings.allow_burst,
             clock=self.clock,
             patience_s=FIRST_POOL_S,
+            checkpointable=checkpoints.checkpointable,
         )
         return Publisher(
             slices=api.slices,
@@ -206,16 +228,35 @@ class NodeBuilder:
             recorder=self.recorder,
         )
 
-    def _watchdog(self, api: KubeApi, state: NodeState, boot_id: str) -> Watchdog:
+    def _eyes(self, records: Callable[[], tuple[Record, ...]]) -> Eyes:
+        settings = self.settings
+        return Eyes(
+            control=self.hardware.control,
+            owners=ProcOwners(proc=settings.host_root / "proc", run_dir=str(settings.run_dir)),
+            pods=KubeletPodResources(settings.pod_resources_socket, clock=self.clock),
+            records=records,
+            sharing=self.states.get,
+        )
+
+    def _checkpoints(
+        self, eyes: Eyes, inventory: Current[Inventory | None], boot_id: str
+    ) -> CheckpointBuilder:
+        return CheckpointBuilder(
+            settings=self.settings,
+            boot_id=boot_id,
+            control=eyes.control,
+            owners=eyes.owners,
+            pods=eyes.pods,
+            inventory=inventory.get,
+            records=eyes.records,
+            clock=self.clock,
+            recorder=self.recorder,
+        )
+
+    def _watchdog(self, api: KubeApi, eyes: Eyes, boot_id: str) -> Watchdog:
         settings = self.settings
         return Watchdog(
-            Eyes(
-                control=self.hardware.control,
-                owners=ProcOwners(proc=settings.host_root / "proc", run_dir=str(settings.run_dir)),
-                pods=KubeletPodResources(settings.pod_resources_socket, clock=self.clock),
-                records=state.records,
-                sharing=self.states.get,
-            ),
+            eyes,
             terminator=self.hardware.sharing.terminator,
             events=api.events,
             clock=self.clock,

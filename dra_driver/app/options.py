@@ -32,4 +32,5 @@ def prepare_options(settings: Settings, *, node: str, boot_id: str) -> PrepareOp
         mps_single_uid=settings.mps_single_uid,
         run_dir=str(settings.run_dir),
         mps_folders=settings.sharing is SharingMode.MPS,
+        mark_claims=True,
     )

@@ -93,6 +93,9 @@ class Plugin:
             self._serve_http(owned, recorder, loops, paths)
             for name, loop in hardware.sharing.loops:
                 loops.start(name, loop)
+            if self._settings.checkpoint_hook:
+                # Before the first claim: what is prepared without the hook stays without it.
+                node.checkpoints.installer.look()
             self._recover(node, hardware)
             self._operations.set(node.state)
             for name, loop in node.loops():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from dra_driver.errors import AdapterError
 from dra_driver.model.capability import ApiCapability
@@ -23,6 +24,7 @@ class PoolBuilder:
         burst_allowed: what is said of GPUs while nobody can tell what sharing promises.
         patience_s: how long the first pool waits for a supervisor that does not answer: on a new
             node it starts together with this process. After that, GPUs are offered whole.
+        checkpointable: whether containers on GPUs of an inventory can be checkpointed now.
     """
 
     def __init__(
@@ -34,12 +36,14 @@ class PoolBuilder:
         burst_allowed: bool,
         clock: Clock,
         patience_s: float,
+        checkpointable: Callable[[Inventory], bool] = lambda _: False,
     ) -> None:
         self._supervisor = supervisor
         self._options = options
         self._held = held
         self._burst_allowed = burst_allowed
         self._clock = clock
+        self._checkpointable = checkpointable
         self._patient_until_s = clock.monotonic_s() + patience_s
         self._known: dict[GpuUuid, ShareAbility] = {}
 
@@ -55,7 +59,7 @@ class PoolBuilder:
             inventory,
             kept_shared(inventory, self._abilities(inventory), records),
             capability=capability,
-            options=self._options,
+            options=replace(self._options, checkpointable=self._checkpointable(inventory)),
             in_use=frozenset(use.device for record in records for use in record.uses),
             held_whole=held_whole(records),
         )

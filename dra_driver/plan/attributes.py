@@ -70,8 +70,11 @@ def gpu_attributes(
 
 
 def typed(attributes: Attributes, *, kind: str, sharing: str) -> Attributes:
-    """Add what tells devices of one GPU apart."""
-    return tuple(sorted((*attributes, ("type", kind), ("sharing", sharing))))
+    """Add what tells devices of one GPU apart; only what may be had whole is checkpointable."""
+    own = dict(attributes) | {"type": kind, "sharing": sharing}
+    if kind != TYPE_GPU and "checkpointable" in own:
+        own["checkpointable"] = False
+    return tuple(sorted(own.items()))
 
 
 def pad_attributes(name: str, others: tuple[Attributes, ...]) -> Attributes:

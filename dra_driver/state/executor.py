@@ -93,12 +93,8 @@ class Executor:
                 self._undo(step, remaining, deadline)
 
     def intact(self, record: Record) -> bool:
-        """Whether nothing of a prepared record was undone: the CDI spec, undone first, stands."""
-        return all(
-            self._specs.holds(step.name, step.content)
-            for step in record.steps
-            if isinstance(step, WriteCdiSpec)
-        )
+        """Whether what containers of a prepared record start with stands: CDI spec and mark."""
+        return all(map(self._stands, record.steps))
 
     def restore_specs(self, record: Record) -> None:
         """Write the CDI specs of a record where they do not stand."""
@@ -126,6 +122,15 @@ class Executor:
         marked = self._markers.claims() if self._markers is not None else ()
         specs = (name.removeprefix(prefix) for name in self._specs.names())
         return tuple(sorted({*specs, *marked}))
+
+    def _stands(self, step: Step) -> bool:
+        match step:
+            case WriteCdiSpec(name=name, content=content):
+                return self._specs.holds(name, content)
+            case MarkClaim(claim_uid=claim_uid):
+                return self._markers is None or self._markers.holds(claim_uid)
+            case _:
+                return True
 
     def _run(self, step: Step, records: Records, deadline: Deadline) -> None:
         match step:

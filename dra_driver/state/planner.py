@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from dra_driver.errors import AdapterError, NotReady, Reason
 from dra_driver.model.checkpoint import Operation
@@ -17,6 +18,21 @@ from dra_driver.ports import DriverFiles, Json, ShareSupervisor
 from dra_driver.state.current import Current
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointTerms:
+    """What the checkpoint hook offers to claims now.
+
+    Attributes:
+        enabled: containers can be checkpointed on this node.
+        hook: path of the program gpuslice-hook on the host, where it can be relied on.
+        operations: of the hook, by id; raises AdapterError.
+    """
+
+    enabled: Callable[[], bool]
+    hook: Callable[[], str | None]
+    operations: Callable[[], Mapping[str, Operation]]
+
+
 class Planner:
     """Collects what deciding about a claim needs; changes nothing.
 
@@ -25,7 +41,7 @@ class Planner:
         inventory: as last read; None while there is no GPU driver.
         supervisor: asked only about claims for a part of a GPU.
         driver_files: of the GPU driver.
-        operations: of the checkpoint hook, by id.
+        checkpoints: None: nobody takes any.
     """
 
     def __init__(
@@ -35,13 +51,13 @@ class Planner:
         inventory: Current[Inventory | None],
         supervisor: ShareSupervisor,
         driver_files: DriverFiles,
-        operations: Callable[[], Mapping[str, Operation]] = dict,
+        checkpoints: CheckpointTerms | None = None,
     ) -> None:
         self._options = options
         self._inventory = inventory
         self._supervisor = supervisor
         self._driver_files = driver_files
-        self._operations = operations
+        self._checkpoints = checkpoints
 
     def plan(self, obj: Json, ref: ClaimRef) -> PreparePlan:
         """Plan the claim that the API server gave for `ref`.
@@ -68,12 +84,31 @@ class Planner:
             ) from e
         return plan_prepare(
             claim,
-            options=self._options,
+            options=self._options_now(),
             inventory=inventory,
             abilities=abilities,
             driver_edits=edits,
-            operations=self._operations(),
+            operations=self._operations(claim),
         )
+
+    def _options_now(self) -> PrepareOptions:
+        if self._checkpoints is None:
+            return self._options
+        return replace(
+            self._options, checkpoints=self._checkpoints.enabled(), hook=self._checkpoints.hook()
+        )
+
+    def _operations(self, claim: Claim) -> Mapping[str, Operation]:
+        # They may have to be read, and hardly any claim wants to know.
+        wanted = any("restoreFrom" in entry.parameters for entry in claim.configs)
+        if self._checkpoints is None or not wanted:
+            return {}
+        try:
+            return self._checkpoints.operations()
+        except AdapterError as e:
+            raise NotReady(
+                Reason.STEP_FAILED, f"claim {claim.ref}: checkpoints are not known: {e}"
+            ) from e
 
     def _abilities(self, claim: Claim, inventory: Inventory) -> tuple[ShareAbility, ...]:
         # A whole GPU must not fail because the supervisor of shares is away.

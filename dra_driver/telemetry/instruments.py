@@ -222,6 +222,11 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         description="Times that a GPU could not be made to hold its shares; it is tried again.",
     ),
     Instrument(
+        kind=Kind.GAUGE,
+        name="hook_installed",
+        description="1 while the host has the checkpoint hook and CRIU is told of it, else 0.",
+    ),
+    Instrument(
         kind=Kind.COUNTER,
         name="hook_calls_total",
         description="Calls of the checkpoint hook, by verdict.",
