@@ -29,6 +29,7 @@ _MEDIA = "application/vnd.oci.image"
 _CHUNK_BYTES = 1 << 20
 _NOTE_BYTES = 4 << 20
 _CRI = "io.kubernetes.cri."
+_NAME_PARTS = 5
 
 Told = Callable[[int], None]
 
@@ -168,13 +169,20 @@ def _facts(size: int, config: Any, spec: Any) -> ArchiveFacts:
     notes = config if isinstance(config, dict) else {}
     found = spec.get("annotations") if isinstance(spec, dict) else None
     marks = found if isinstance(found, dict) else {}
+    # CONTAINER_POD_NAMESPACE_UID_ATTEMPT, none of which has a "_": containerd's name for a pod's.
+    parts = str(notes.get("name") or "").split("_")
+    if len(parts) != _NAME_PARTS:
+        # Of a container that was restored itself, the annotation says "containerd".
+        parts = [
+            str(marks.get(f"{_CRI}{name}") or "")
+            for name in ("container-name", "sandbox-name", "sandbox-namespace", "sandbox-uid")
+        ]
     return ArchiveFacts(
         size_bytes=size,
-        # A container that was restored itself has its runtime's name there instead of its own.
-        container=str(notes.get("name") or marks.get(f"{_CRI}container-name") or ""),
-        namespace=str(marks.get(f"{_CRI}sandbox-namespace") or ""),
-        pod=str(marks.get(f"{_CRI}sandbox-name") or ""),
-        pod_uid=str(marks.get(f"{_CRI}sandbox-uid") or ""),
+        container=parts[0],
+        pod=parts[1],
+        namespace=parts[2],
+        pod_uid=parts[3],
         image=str(notes.get("rootfsImageName") or notes.get("rootfsImage") or ""),
     )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Event, Timer
@@ -30,7 +30,7 @@ def feed_program(
     Raises:
         AdapterError: it cannot be started; or what `feed` raises, and then the program is killed.
     """
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+    with _memory(name) as output, _memory(name) as errors:
         try:
             process = subprocess.Popen(  # noqa: S603 - no shell, and the caller names the program
                 list(arguments),
@@ -84,6 +84,11 @@ def _feed(process: subprocess.Popen[bytes], feed: Callable[[IO[bytes]], None]) -
     finally:
         with suppress(BrokenPipeError):
             process.stdin.close()
+
+
+def _memory(name: str) -> IO[bytes]:
+    # In the plugin's container there is no folder for temporary files.
+    return os.fdopen(os.memfd_create(name), "w+b")
 
 
 def _start(file: IO[bytes]) -> str:

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 NAME = "checkpoint-trainer_team-main-2026-11-30T17:00:10Z.tar"
-CONFIG = {"name": "main", "rootfsImageName": "docker.io/library/busybox:1"}
+CONFIG = {
+    "name": "main_trainer_team_uid-trainer_0",
+    "rootfsImageName": "docker.io/library/busybox:1",
+}
 SPEC = {
     "annotations": {
-        "io.kubernetes.cri.container-name": "main",
+        "io.kubernetes.cri.container-name": "containerd",
         "io.kubernetes.cri.sandbox-name": "trainer",
         "io.kubernetes.cri.sandbox-namespace": "team",
         "io.kubernetes.cri.sandbox-uid": "uid-trainer",
