@@ -172,11 +172,11 @@ class _Checkpoint:
                 self._plugins.hook(plugin, "PreCheckpoint", request)
             listed = self._plugins.hook(plugin, "ListOperations", {}).get("operations", [])
         except FatalError as error:
-            return f"; the driver says: {error}"
+            return f"\nthe driver says: {error}"
         own = operations_of(listed, pod_uid=found.pod_uid, container=found.asked.container)
         if not own or own[-1]["state"] == "STATE_DONE":
             return ""
-        return f"; the driver's last operation on it ended {_told(own[-1])}"
+        return f"\nthe driver's last operation on it ended {_told(own[-1])}"
 
     def _operation(
         self, found: FoundContainer, plugin: NodePlugin | None, operation_id: str, archive: str

@@ -38,7 +38,8 @@ def hook_program(settings: Settings) -> Finding:
     if not settings.checkpoint_hook:
         path = settings.host_root / settings.hook_path.relative_to("/")
         if path.exists():
-            return warning(subject, f"off, and {settings.hook_path} is left over", _TAKE_OUT)
+            text = f"off, and {settings.hook_path} stays while claims that were prepared with it do"
+            return warning(subject, text, _TAKE_OUT)
         return ok(subject, "off (--checkpoint-hook): checkpoints of GPU state are not looked after")
     try:
         files = HookFiles(

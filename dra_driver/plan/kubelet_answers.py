@@ -157,4 +157,4 @@ def _failed(asked: Asked, text: str) -> str:
         )
     if "criu" in lower and ("not found" in lower or "no such file" in lower):
         return f"node {asked.node} has no CRIU 4.1 or later that the runtime finds: {text}"
-    return f"the checkpoint of {asked} failed on node {asked.node}, the container runs on: {text}"
+    return f"the checkpoint of {asked} failed on node {asked.node}: {text}"

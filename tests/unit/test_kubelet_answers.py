@@ -70,7 +70,7 @@ def test_answer_without_one_archive_is_none(content: bytes) -> None:
         (
             500,
             FAILED.format("criu failed: type NOTIFY errno 0").encode(),
-            ["failed on node node-a, the container runs on", "type NOTIFY"],
+            ["failed on node node-a: ", "type NOTIFY"],
             True,
         ),
         (500, status("dial tcp: refused"), ["check that the API server reaches"], True),
