@@ -15,6 +15,7 @@ from dra_driver.adapters.criu_config import CriuConfig
 from dra_driver.adapters.cuda_checkpoint import CudaCheckpoint
 from dra_driver.adapters.cuda_tool import CudaTools
 from dra_driver.adapters.driver_programs import DriverPrograms
+from dra_driver.adapters.durable import DurableFolder
 from dra_driver.adapters.hook_files import HookFiles
 from dra_driver.adapters.no_cuda import NoCuda
 from dra_driver.adapters.operation_store import OperationFiles
@@ -154,8 +155,9 @@ class CheckpointBuilder:
         settings = self.settings
         return HookInstaller(
             lambda: hook_files(settings),
-            CriuConfig(host_root=settings.host_root),
+            CriuConfig(host_root=settings.host_root, owner=geteuid()),
             wanted=settings.checkpoint_hook,
+            notes=DurableFolder(settings.state_dir, setting="--state-dir"),
             lock=settings.run_dir / "hook-install.lock",
             named=self._named,
             recorder=self.recorder,
@@ -185,6 +187,7 @@ def hook_files(settings: Settings) -> HookFiles:
         host_root=settings.host_root,
         target=PurePosixPath(settings.hook_path),
         socket=str(hook_paths(settings).raw),
+        owner=geteuid(),
     )
 
 

@@ -8,11 +8,15 @@ from threading import Event, Lock
 
 from dra_driver import log
 from dra_driver.adapters.criu_config import CriuConfig
+from dra_driver.adapters.durable import DurableFolder
 from dra_driver.adapters.hook_files import HookFiles
 from dra_driver.errors import AdapterError, FatalError
 from dra_driver.plan.criu_config import Installed
 from dra_driver.ports import Recorder
 from dra_driver.sockets import HeldByAnother, only_process
+
+NOTE = "hook-installed"
+"""Name of the file that tells of an earlier installation; it holds the program's path."""
 
 _INTERVAL_S = 60.0
 _TRIES, _PAUSE_S = 20, 0.1
@@ -30,6 +34,8 @@ class HookInstaller:
         files: the program; raises AdapterError where the settings do not allow it.
         config: of CRIU.
         wanted: it is to be there.
+        notes: the state folder. What was not noted there is another plugin's, and stays: one may
+            be tried out on a node that has one.
         lock: held while something is changed.
         named: whether a prepared claim names this path; containers do not start where the program
             of their spec is missing.
@@ -42,6 +48,7 @@ class HookInstaller:
         config: CriuConfig,
         *,
         wanted: bool,
+        notes: DurableFolder,
         lock: Path,
         named: Callable[[str], bool],
         recorder: Recorder,
@@ -49,6 +56,7 @@ class HookInstaller:
         self._files = files
         self._config = config
         self._wanted = wanted
+        self._notes = notes
         self._lock = lock
         self._named = named
         self._recorder = recorder
@@ -100,6 +108,7 @@ class HookInstaller:
 
     def _install(self, files: HookFiles) -> None:
         try:
+            self._notes.write(NOTE, f"{files.target}\n".encode())
             files.install()
         except AdapterError:
             self._path = None
@@ -110,22 +119,25 @@ class HookInstaller:
 
     def _uninstalled(self) -> str:
         """Gives the problem that is left."""
-        files = self._files()
-        states = (state for _, state in self._config.states())
-        configured = any(isinstance(state, Installed) for state in states)
-        if not configured and not files.exists():
+        if not self._noted():
             return ""
+        files = self._files()
         named = self._named(files.target)
         self._alone(lambda: self._uninstall(files, named=named))
         if named:
             return f"{files.target} stays on the host until claims that were prepared with it end"
         return ""
 
+    def _noted(self) -> bool:
+        with self._notes.reported(f"read {NOTE} from"):
+            return self._notes.read(NOTE) is not None
+
     def _uninstall(self, files: HookFiles, *, named: bool) -> None:
         # CRIU first: it must not be told of a program that is gone.
         self._config.uninstall()
         if not named:
             files.uninstall()
+            self._notes.unlink(NOTE)
 
     def _alone(self, work: Callable[[], None]) -> None:
         """Raises FatalError where another process does not come to an end with it."""

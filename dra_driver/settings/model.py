@@ -175,7 +175,7 @@ class Settings(BaseSettings):
         False,
         "Whether CRIU on this node calls the driver before and after checkpoints and restores: the "
         "plugin installs the program and its line in CRIU's configuration, and with false takes "
-        "out what it finds of them.",
+        "out again what was installed with the same --state-dir.",
     )
     hook_path: Annotated[Path, BeforeValidator(values.program_path)] = _setting(
         "FILE",
