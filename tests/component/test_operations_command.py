@@ -71,7 +71,11 @@ def test_operations_that_nobody_may_ask_for_are_an_error(site: Site) -> None:
 def test_plugin_of_a_rolling_update_that_is_ready_is_asked(site: Site) -> None:
     old = plugin_pod(ready="True", name="old", creationTimestamp="2026-01-01T00:00:00Z")
     new = plugin_pod(ready="False", name="new", creationTimestamp="2026-01-02T00:00:00Z")
-    gone = plugin_pod(name="gone", deletionTimestamp="2026-01-03T00:00:00Z")
+    gone = plugin_pod(
+        name="gone",
+        creationTimestamp="2026-01-03T00:00:00Z",
+        deletionTimestamp="2026-01-04T00:00:00Z",
+    )
     site.cluster.pods = [new, old, gone]
     assert site.ask("operations", "--json").status == 0
     assert site.cluster.entered == ["old"]

@@ -107,7 +107,7 @@ def test_exec_gives_up_a_silent_program(cluster: PeopleCluster, api: CallerApi) 
     over = Event()
 
     def command(arguments: list[str], stream: ExecStream) -> int:
-        over.wait(30.0)
+        over.wait(5.0)
         return 0
 
     cluster.command = command
