@@ -1,19 +1,25 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import pytest
 
 from dra_driver.errors import AdapterError, ClaimRejected, NotReady, Reason
 from dra_driver.model.cdi import DriverEdits
+from dra_driver.model.checkpoint import Operation
 from dra_driver.model.deadline import Deadline
 from dra_driver.model.device import GpuUuid, Inventory
 from dra_driver.model.share import GpuShare, ShareAbility
 from dra_driver.state.current import Current
-from dra_driver.state.planner import Planner
+from dra_driver.state.planner import CheckpointTerms, Planner
 from tests.builders import claim_json, gpu, inventory, ref, share_result
 from tests.unit.planning import (
+    CONFIG,
     OPTIONS,
     TWO_GPUS,
     ability,
+    config,
     device,
     edits,
     plan,
@@ -119,3 +125,64 @@ def test_plan_needs_no_gpu_driver_files_twice_for_equal_bytes() -> None:
     )
     made = planner()
     assert made.plan(two, ref()) == made.plan(two, ref())
+
+
+class Hook:
+    """The checkpoint hook as claims meet it; `fault` keeps its operations from being read."""
+
+    def __init__(self, *, fault: str = "") -> None:
+        self.path: str | None = None
+        self.enabled = False
+        self.fault = fault
+        self.asked = 0
+
+    def planner(self) -> Planner:
+        return Planner(
+            options=replace(OPTIONS, mark_claims=True),
+            inventory=Current[Inventory | None](TWO_GPUS),
+            supervisor=Supervisor(ability(0), ability(1)),
+            driver_files=Files(),
+            checkpoints=CheckpointTerms(
+                enabled=lambda: self.enabled, hook=lambda: self.path, operations=self.operations
+            ),
+        )
+
+    def operations(self) -> Mapping[str, Operation]:
+        self.asked += 1
+        if self.fault:
+            raise AdapterError(self.fault)
+        return {}
+
+
+def _gpu_claim(**fields: str) -> dict[str, object]:
+    values = {"apiVersion": CONFIG, "kind": "GpuConfig", **fields}
+    return claim_json(results=[whole_result()], requests=[request()], config=[config(values)])
+
+
+def test_specs_name_the_hook_only_while_it_can_be_relied_on() -> None:
+    hook = Hook()
+    made = hook.planner()
+    for path in (None, "/x/gpuslice-hook", None):
+        hook.path = path
+        content = made.plan(WHOLE, ref()).record.steps[-1]
+        assert ("/x/gpuslice-hook" in str(content)) is (path is not None)
+
+
+def test_checkpoints_can_be_required_only_while_they_are_taken() -> None:
+    hook = Hook()
+    made = hook.planner()
+    with pytest.raises(ClaimRejected, match="takes no checkpoints"):
+        made.plan(_gpu_claim(checkpoint="Required"), ref())
+    hook.enabled = True
+    assert made.plan(_gpu_claim(checkpoint="Required"), ref()).record.devices
+
+
+def test_operations_are_asked_only_when_a_config_names_one() -> None:
+    hook = Hook(fault="the disk is away")
+    hook.enabled = True
+    made = hook.planner()
+    assert made.plan(_gpu_claim(checkpoint="BestEffort"), ref()).record.devices
+    assert hook.asked == 0
+    with pytest.raises(NotReady, match="checkpoints are not known: the disk is away"):
+        made.plan(_gpu_claim(restoreFrom="op-1"), ref())
+    assert hook.asked == 1

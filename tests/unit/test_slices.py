@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -229,3 +230,19 @@ def test_build_pool_fills_slices_evenly_when_there_are_many_devices(count: int) 
     assert max(sizes) <= 64
     assert max(sizes) - min(sizes) <= 1
     assert len(sizes) == max(1, -(-2 * count // 64))
+
+
+def test_only_what_may_be_had_whole_is_checkpointable() -> None:
+    two = node(2)
+    told: dict[str, set[object]] = {}
+    for mode, layout, server in (
+        (STATIC, "GPU0=2x50", DEFAULT_34),
+        (PublishMode.CONSUMABLE, "whole", GATES_34),
+    ):
+        layouts = layout.replace("GPU0", two.gpus[0].uuid)
+        publish = replace(options(mode, layouts), checkpointable=True)
+        pool = pool_of(two, server, publish=publish)
+        for each in pool.devices:
+            attributes = dict(each.attributes)
+            told.setdefault(str(attributes["type"]), set()).add(attributes["checkpointable"])
+    assert told == {"gpu": {True}, "slot": {False}, "monitor": {False}, "pad": {False}}
