@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dra_driver.adapters.checkpoint_client import call_hook
+from dra_driver.errors import AdapterError
 from tests.cluster import deployed
 from tests.cluster.life_plugin import plugin_container, plugin_pods
 from tests.cluster.life_processes import processes
@@ -49,7 +50,11 @@ class Hook:
         """Wait until the only operation on a pod's container has ended, and give it."""
 
         def problem() -> str:
-            states = [state_of(each) for each in self.operations(tenant, kind)]
+            try:
+                states = [state_of(each) for each in self.operations(tenant, kind)]
+            except AdapterError as error:
+                # The plugin may just be starting again.
+                return str(error)
             return "" if len(states) == 1 and states[0] in _FINAL else str(states)
 
         wait_until(problem, waiting_for=f"the operation on pod {tenant.name}", timeout_s=60.0)
