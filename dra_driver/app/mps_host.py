@@ -9,6 +9,7 @@ from threading import Event
 
 from dra_driver import log
 from dra_driver.adapters.clock import SystemClock
+from dra_driver.adapters.simulated_document import Simulation
 from dra_driver.app.gpus import NodeGpus
 from dra_driver.app.mps_parts import MpsParts, mpsd_lock, open_supervisor
 from dra_driver.errors import AdapterError, NotReady, Reason
@@ -90,24 +91,35 @@ def host_supervisor(
     settings: Settings, *, gpus: NodeGpus, recorder: Recorder
 ) -> Iterator[HostedSupervisor]:
     """Give the supervisor; its `run` has to be run, and to end before the block is left."""
-
-    def inventory() -> Inventory | None:
-        return _stated(gpus)
-
+    inventory = StatedInventory(gpus)
     with open_supervisor(settings, gpus=gpus, inventory=inventory, recorder=recorder) as parts:
         yield HostedSupervisor(parts, lock=mpsd_lock(settings), gpus=gpus, clock=SystemClock())
 
 
-def _stated(gpus: NodeGpus) -> Inventory | None:
-    """What the simulation file says; asking its library would use up faults that are counted."""
-    if gpus.simulation is None:
-        return None
-    node = gpus.simulation.last_good()
-    return Inventory(driver_version=node.driver_version, gpus=node.gpus, simulated=True)
+class StatedInventory:
+    """What the simulation file says; asking its library would use up faults that are counted.
+
+    The same object as long as the file says the same.
+    """
+
+    def __init__(self, gpus: NodeGpus) -> None:
+        self._file = gpus.simulation
+        self._known: tuple[Simulation, Inventory] | None = None
+
+    def __call__(self) -> Inventory | None:
+        if self._file is None:
+            return None
+        node, known = self._file.last_good(), self._known
+        if known is None or known[0] is not node:
+            inventory = Inventory(
+                driver_version=node.driver_version, gpus=node.gpus, simulated=True
+            )
+            known = self._known = (node, inventory)
+        return known[1]
 
 
 def _free(gpus: NodeGpus) -> tuple[GpuSharing, ...]:
-    stated = _stated(gpus)
+    stated = StatedInventory(gpus)()
     known = stated.gpus if stated is not None else ()
     return tuple(GpuSharing(gpu=uuid, simulated=True) for uuid in sorted(gpu.uuid for gpu in known))
 

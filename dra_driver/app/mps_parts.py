@@ -182,7 +182,7 @@ def _ports(
         ),
         clock=SystemClock(),
         run_dir=settings.run_dir,
-        gpus=lambda: _fit(inventory()),
+        gpus=FitGpus(inventory),
         driver_version=driver_version,
         lost=lambda: _lost(inventory()),
     )
@@ -194,8 +194,24 @@ def _lost(inventory: Inventory | None) -> frozenset[GpuUuid]:
     return frozenset(GpuUuid(each.uuid) for each in health if each.cause in {LOST, NOT_LOADED})
 
 
+class FitGpus:
+    """GPUs that MPS can run on, worked out once for each inventory: every share asks.
+
+    A board in MIG mode, say, is not even tried.
+    """
+
+    def __init__(self, inventory: KnownInventory) -> None:
+        self._inventory = inventory
+        self._known: tuple[Inventory | None, tuple[GpuUuid, ...]] = (None, ())
+
+    def __call__(self) -> tuple[GpuUuid, ...]:
+        newest, known = self._inventory(), self._known
+        if newest is not known[0]:
+            known = self._known = (newest, _fit(newest))
+        return known[1]
+
+
 def _fit(inventory: Inventory | None) -> tuple[GpuUuid, ...]:
-    """GPUs that MPS can run on: a board in MIG mode, say, is not even tried."""
     if inventory is None:
         return ()
     version = inventory.driver_version

@@ -85,14 +85,19 @@ def decide(claim: Claim, terms: Terms) -> tuple[Decision, ...]:
     )
 
 
-def needs_abilities(claim: Claim, inventory: Inventory) -> bool:
-    """Whether deciding depends on what sharing can promise.
+def shared_gpus(claim: Claim, inventory: Inventory) -> tuple[GpuFacts, ...]:
+    """The GPUs of which the claim takes a part: deciding depends on what sharing them promises.
 
     Raises:
         ClaimRejected, NotReady: a device of the claim cannot be used.
     """
-    kinds = map(_kind, claim.results, _targets(claim, inventory))
-    return any(kind in (DeviceKind.SHARE, DeviceKind.SLOT) for kind in kinds)
+    found = {
+        target.gpu.uuid: target.gpu
+        for result, target in zip(claim.results, _targets(claim, inventory), strict=True)
+        if not isinstance(target, MonitorTarget)
+        and _kind(result, target) in (DeviceKind.SHARE, DeviceKind.SLOT)
+    }
+    return tuple(found.values())
 
 
 _Usable = GpuTarget | SlotTarget | MonitorTarget

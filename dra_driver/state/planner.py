@@ -12,7 +12,7 @@ from dra_driver.model.device import Inventory
 from dra_driver.model.plan import PreparePlan
 from dra_driver.model.share import ShareAbility
 from dra_driver.plan.claims import parse_claim
-from dra_driver.plan.decisions import needs_abilities
+from dra_driver.plan.decisions import shared_gpus
 from dra_driver.plan.prepare import PrepareOptions, plan_prepare
 from dra_driver.ports import DriverFiles, Json, ShareSupervisor
 from dra_driver.state.current import Current
@@ -112,10 +112,11 @@ class Planner:
 
     def _abilities(self, claim: Claim, inventory: Inventory) -> tuple[ShareAbility, ...]:
         # A whole GPU must not fail because the supervisor of shares is away.
-        if not needs_abilities(claim, inventory):
+        shared = shared_gpus(claim, inventory)
+        if not shared:
             return ()
         try:
-            return self._supervisor.abilities(inventory)
+            return self._supervisor.abilities(replace(inventory, gpus=shared))
         except AdapterError as e:
             raise NotReady(
                 Reason.STEP_FAILED,

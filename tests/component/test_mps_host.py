@@ -10,12 +10,14 @@ from threading import Event, Thread
 import pytest
 
 from dra_driver.app.gpus import open_gpus
-from dra_driver.app.mps_host import HostedSupervisor, host_supervisor
-from dra_driver.app.mps_parts import mpsd_lock
+from dra_driver.app.mps_host import HostedSupervisor, StatedInventory, host_supervisor
+from dra_driver.app.mps_parts import FitGpus, mpsd_lock
 from dra_driver.errors import AdapterError, NotFound, NotReady
+from dra_driver.model.device import Inventory
 from dra_driver.model.mps import GpuSharing, MpsPhase
 from dra_driver.settings import Settings
 from dra_driver.sockets import only_process
+from dra_driver.state.current import Current
 from tests.builders import gpu, inventory, uuid
 from tests.component.node_rig import simulation
 from tests.fakes.recorder import FakeRecorder
@@ -95,3 +97,29 @@ def test_shares_are_taken_over_when_the_other_plugin_ends(settings: Settings) ->
             after = _now(second)
             assert (after.phase, after.shares) == (MpsPhase.ACTIVE, ("a", "b"))
             assert (after.daemon_pid, after.restarts) == (before.daemon_pid, 0)
+
+
+def test_stated_inventory_is_the_same_object_until_the_file_says_otherwise(
+    settings: Settings,
+) -> None:
+    with open_gpus(settings) as gpus:
+        stated = StatedInventory(gpus)
+        first = stated()
+        assert first is not None
+        assert stated() is first
+        Path(settings.simulate or "").write_text(simulation(2))
+        second = stated()
+        assert second is not None
+        assert len(second.gpus) == len(first.gpus) + 1
+
+
+def test_gpus_that_can_be_shared_are_worked_out_once_for_each_inventory() -> None:
+    newest = Current[Inventory | None](None)
+    fit = FitGpus(newest.get)
+    assert fit() == ()
+    newest.set(inventory(gpu(0), gpu(1, mig_enabled=True)))
+    first = fit()
+    assert first == (uuid(0),)
+    assert fit() is first
+    newest.set(inventory(gpu(0), gpu(1)))
+    assert fit() == (uuid(0), uuid(1))

@@ -13,7 +13,7 @@ from dra_driver.model.device import GpuUuid, Inventory
 from dra_driver.model.share import GpuShare, ShareAbility
 from dra_driver.state.current import Current
 from dra_driver.state.planner import CheckpointTerms, Planner
-from tests.builders import claim_json, gpu, inventory, ref, share_result
+from tests.builders import claim_json, gpu, inventory, ref, share_result, uuid
 from tests.unit.planning import (
     CONFIG,
     OPTIONS,
@@ -37,11 +37,13 @@ class Supervisor:
     def __init__(self, *abilities: ShareAbility, fault: str = "") -> None:
         self._abilities = abilities
         self._fault = fault
+        self.asked_about: list[tuple[GpuUuid, ...]] = []
 
     def apply(self, gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline) -> None:
         raise AssertionError("planning changes nothing")
 
     def abilities(self, inventory: Inventory) -> tuple[ShareAbility, ...]:
+        self.asked_about.append(tuple(gpu.uuid for gpu in inventory.gpus))
         if self._fault:
             raise AdapterError(self._fault)
         return self._abilities
@@ -109,6 +111,17 @@ def test_plan_of_a_share_is_not_ready_when_the_supervisor_is_away() -> None:
     with pytest.raises(NotReady, match=r"what sharing can promise is not known: mpsd does not"):
         planner(supervisor=away).plan(share_claim(), ref())
     assert planner(supervisor=away).plan(WHOLE, ref()).record.devices
+
+
+def test_plan_asks_what_sharing_promises_only_of_gpus_that_are_shared() -> None:
+    supervisor = Supervisor(ability(0), ability(1))
+    made = planner(supervisor=supervisor)
+    two = [share_result(device(1), request=f"r{n}", share=n) for n in (0, 1)]
+    requests = [request(f"r{n}", compute="25", memory="6Gi") for n in (0, 1)]
+    made.plan(claim_json(results=two, requests=requests), ref())
+    assert supervisor.asked_about == [(uuid(1),)]
+    made.plan(WHOLE, ref())
+    assert supervisor.asked_about == [(uuid(1),)]
 
 
 def test_plan_is_not_ready_when_driver_files_are_not_known() -> None:
