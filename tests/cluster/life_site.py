@@ -22,8 +22,8 @@ WHOLE: Json = {"deviceClassName": f"gpu.{DRIVER}"}
 """A request without numbers."""
 
 # The kubelet's attempts are 10 to 18 s apart, and the first may come too early for the authorizer.
-START_TIMEOUT_S = 60.0
-END_TIMEOUT_S = 45.0
+START_TIMEOUT_S = 90.0
+END_TIMEOUT_S = 90.0
 
 
 def part(compute: int, memory: str) -> Json:

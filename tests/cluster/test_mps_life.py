@@ -4,6 +4,8 @@ import json
 import os
 import signal
 
+import pytest
+
 from dra_driver.model.mps import MpsPhase
 from tests.cluster import deployed
 from tests.cluster.deployed import SLICES, set_simulated
@@ -24,6 +26,8 @@ from tests.cluster.mps_tenants import (
 from tests.kube.client import Json
 from tests.kube.cluster import Cluster
 from tests.kube.process import wait_until
+
+pytestmark = pytest.mark.timeout(300, func_only=True)
 
 _SMALL, _LARGE = part(25, "6Gi"), part(40, "20Gi")
 _LEAST = part(10, "4Gi")

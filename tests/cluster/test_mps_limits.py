@@ -19,6 +19,8 @@ from tests.cluster.mps_tenants import (
 )
 from tests.kube.client import Json
 
+pytestmark = pytest.mark.timeout(300, func_only=True)
+
 _SMALL, _LARGE = part(25, "6Gi"), part(40, "20Gi")
 
 # Of a daemon; to change those of a server takes one, which takes a GPU.

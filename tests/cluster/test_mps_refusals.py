@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.cluster import deployed
 from tests.cluster.deployed import attribute, set_simulated
 from tests.cluster.life_site import Site, part
@@ -10,6 +12,8 @@ from tests.cluster.mps_node import TIMEOUT_S, MpsNode, gpu_of
 from tests.cluster.mps_tenants import of_tier, sockets_inside, with_config
 from tests.kube.client import Json
 from tests.kube.pods import wait_for_pod
+
+pytestmark = pytest.mark.timeout(300, func_only=True)
 
 _SHARE = part(25, "6Gi")
 

@@ -3,6 +3,8 @@
 import re
 import urllib.request
 
+import pytest
+
 from tests.cluster import deployed
 from tests.cluster.deployed import set_simulated
 from tests.cluster.life_site import Site, Tenant, part
@@ -11,6 +13,8 @@ from tests.cluster.mps_node import TIMEOUT_S, MpsNode, gpu_of
 from tests.cluster.mps_tenants import start_all, with_config
 from tests.kube.cluster import Cluster
 from tests.kube.process import wait_until
+
+pytestmark = pytest.mark.timeout(300, func_only=True)
 
 _GIB = 1 << 30
 _SHARE = part(25, "6Gi")
