@@ -24,23 +24,16 @@ from dra_driver.checkpoint.host import HookHost, HookPaths
 from dra_driver.checkpoint.world import HookWorld
 from dra_driver.errors import AdapterError, FatalError
 from dra_driver.model.device import Inventory
-from dra_driver.model.record import Record
 from dra_driver.model.steps import WriteCdiSpec
 from dra_driver.plan.checkpoint import check_support
-from dra_driver.ports import (
-    Clock,
-    CudaProcesses,
-    GpuControl,
-    PodResources,
-    ProcessOwners,
-    Recorder,
-)
+from dra_driver.ports import Clock, CudaProcesses, Recorder
 from dra_driver.settings import Settings
 from dra_driver.state.planner import CheckpointTerms
 
 if TYPE_CHECKING:
     from dra_driver.adapters.kube import KubeApi
     from dra_driver.app.hardware import Loop
+    from dra_driver.loops.watchdog import Eyes
 
 _RETRY_S = 5.0
 _TOOLS_S = 60.0
@@ -92,16 +85,13 @@ class CheckpointBuilder:
 
     Attributes:
         inventory: as last read; None while there is no GPU driver.
-        records: of all claims; raises AdapterError.
+        eyes: on processes and claims.
     """
 
     settings: Settings
     boot_id: str
-    control: GpuControl
-    owners: ProcessOwners
-    pods: PodResources
+    eyes: Eyes
     inventory: Callable[[], Inventory | None]
-    records: Callable[[], tuple[Record, ...]]
     clock: Clock
     recorder: Recorder
 
@@ -124,11 +114,11 @@ class CheckpointBuilder:
             boot_id=self.boot_id,
             cuda=self._cuda(),
             containers=ContainerCgroups(self.settings.host_root),
-            owners=self.owners,
-            pods=self.pods,
+            owners=self.eyes.owners,
+            pods=self.eyes.pods,
             pod_reader=api.pods,
-            gpus=self.control,
-            records=self.records,
+            gpus=self.eyes.control,
+            records=self.eyes.records,
             inventory=self.inventory,
             plugin=plugin,
             store=OperationFiles(self.settings.state_dir),
@@ -166,7 +156,7 @@ class CheckpointBuilder:
     def _named(self, path: str) -> bool:
         return any(
             isinstance(step, WriteCdiSpec) and f'"{path}"' in step.content
-            for record in self.records()
+            for record in self.eyes.records()
             for step in record.steps
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
+from typing import TYPE_CHECKING
 
 from dra_driver.adapters.cdi_dir import CdiFolder
 from dra_driver.adapters.claim_markers import MarkerFiles
@@ -13,7 +14,6 @@ from dra_driver.adapters.locks import FileLocks
 from dra_driver.adapters.pod_resources import KubeletPodResources
 from dra_driver.adapters.process_owners import ProcOwners
 from dra_driver.adapters.record_file import RecordFiles
-from dra_driver.app.checkpoint_parts import CheckpointBuilder, CheckpointParts
 from dra_driver.app.hardware import Hardware, Loop
 from dra_driver.app.options import prepare_options, publish_options
 from dra_driver.app.pool_builder import PoolBuilder
@@ -36,6 +36,9 @@ from dra_driver.state.current import Current, joined
 from dra_driver.state.executor import Executor
 from dra_driver.state.node_state import NodeState
 from dra_driver.state.planner import Planner
+
+if TYPE_CHECKING:
+    from dra_driver.app.checkpoint_parts import CheckpointParts
 
 FIRST_POOL_S = 30.0
 """How long the first pool waits for the supervisor of shares."""
@@ -122,7 +125,7 @@ class NodeBuilder:
         boot_id = self.hardware.gpus.boot_id()
         inventory = joined(self.gpus, self.states, with_sharing)
         eyes = self._eyes(lambda: state.records())  # noqa: PLW0108 - made below
-        checkpoints = self._checkpoints(eyes, inventory, boot_id).build(api)
+        checkpoints = self._checkpoints(api, eyes, inventory, boot_id)
         state = self._state(api, inventory, boot_id, checkpoints)
         publisher = self._publisher(api, state, inventory, checkpoints)
         return Node(
@@ -239,19 +242,18 @@ class NodeBuilder:
         )
 
     def _checkpoints(
-        self, eyes: Eyes, inventory: Current[Inventory | None], boot_id: str
-    ) -> CheckpointBuilder:
+        self, api: KubeApi, eyes: Eyes, inventory: Current[Inventory | None], boot_id: str
+    ) -> CheckpointParts:
+        from dra_driver.app.checkpoint_parts import CheckpointBuilder  # noqa: PLC0415 - 40 ms
+
         return CheckpointBuilder(
             settings=self.settings,
             boot_id=boot_id,
-            control=eyes.control,
-            owners=eyes.owners,
-            pods=eyes.pods,
+            eyes=eyes,
             inventory=inventory.get,
-            records=eyes.records,
             clock=self.clock,
             recorder=self.recorder,
-        )
+        ).build(api)
 
     def _watchdog(self, api: KubeApi, eyes: Eyes, boot_id: str) -> Watchdog:
         settings = self.settings

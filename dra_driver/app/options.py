@@ -24,6 +24,7 @@ def publish_options(settings: Settings) -> PublishOptions:
 
 
 def prepare_options(settings: Settings, *, node: str, boot_id: str) -> PrepareOptions:
+    """As if all that is wanted of the checkpoint hook could be had."""
     return PrepareOptions(
         driver=settings.driver_name,
         node=node,
@@ -33,4 +34,6 @@ def prepare_options(settings: Settings, *, node: str, boot_id: str) -> PrepareOp
         run_dir=str(settings.run_dir),
         mps_folders=settings.sharing is SharingMode.MPS,
         mark_claims=True,
+        checkpoints=settings.checkpoint_hook,
+        hook=str(settings.hook_path) if settings.checkpoint_hook else None,
     )

@@ -54,18 +54,28 @@ def test_dump_goes_by_and_its_operation_is_kept_when_the_plugin_is_killed(
         assert node.script("post-dump") == (0, "")
         node.end_criu()
         node.wait_state("STATE_DONE")
-        taken = begun["operationId"]
 
-        node.rig.kubelet.restart()
-        node.rig.wait_ready()
+
+def test_claim_is_refused_when_the_checkpoint_that_it_names_does_not_fit(
+    node: HookedNode,
+) -> None:
+    with node.plugin():
+        node.wait_served()
+        claim = node.claim(1, checkpoint="BestEffort")
+        node.rig.kubelet.prepare("pod", [claim])
+        node.start_container(claim)
+        node.call("PreCheckpoint", operationId="op-1", target={"containerId": CONTAINER})
+        node.call("PostCheckpoint", operationId="op-1", outcome="OUTCOME_SUCCEEDED")
+        node.wait_state("STATE_DONE")
+
         node.rig.kubelet.unprepare("pod")
-        same = node.claim(2, restoreFrom=taken)
+        same = node.claim(2, restoreFrom="op-1")
         node.rig.kubelet.prepare("same", [same])
-        other = node.claim(3, on=1, restoreFrom=taken)
+        other = node.claim(3, on=1, restoreFrom="op-1")
         with pytest.raises(KubeletError, match=f"{builders.uuid(0)}.*{builders.uuid(1)}"):
             node.rig.kubelet.prepare("other", [other])
-        unknown = node.claim(4, on=1, restoreFrom="nothing")
-        with pytest.raises(KubeletError, match="nothing is not known on this node"):
+        unknown = node.claim(4, on=1, restoreFrom="op-2")
+        with pytest.raises(KubeletError, match="op-2 is not known on this node"):
             node.rig.kubelet.prepare("unknown", [unknown])
 
 
