@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_IMODE
 
@@ -23,11 +23,13 @@ def public_folder(path: Path, *, below: Path) -> None:
     """
     with run_dir_errors(f"make the folder {path}"):
         below.mkdir(parents=True, exist_ok=True)
-        for part in (below, *(below / each for each in _steps(path, below))):
-            part.mkdir(exist_ok=True)
-            mode = S_IMODE(part.stat().st_mode)
-            if mode & _OPEN != _OPEN:
-                part.chmod(mode | _OPEN)
+        _open(str(below))
+        part = str(below)
+        for step in path.relative_to(below).parts:
+            part = f"{part}/{step}"
+            with suppress(FileExistsError):
+                os.mkdir(part)  # noqa: PTH102 - every share passes here
+            _open(part)
 
 
 @contextmanager
@@ -63,7 +65,7 @@ def cut(path: Path, *, above: int) -> None:
             os.truncate(path, 0)
 
 
-def _steps(path: Path, below: Path) -> Iterator[Path]:
-    parts = path.relative_to(below).parts
-    for number in range(len(parts)):
-        yield Path(*parts[: number + 1])
+def _open(folder: str) -> None:
+    mode = S_IMODE(os.stat(folder).st_mode)  # noqa: PTH116
+    if mode & _OPEN != _OPEN:
+        os.chmod(folder, mode | _OPEN)  # noqa: PTH101

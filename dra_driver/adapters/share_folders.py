@@ -5,11 +5,15 @@ daemon's whole folder has none of its own: its containers mount that folder, whi
 folder when the daemon is started anew.
 """
 
+# Every share waits for this, so paths are text: pathlib takes longer than the system calls behind.
+# ruff: noqa: PTH105, PTH106, PTH108, PTH208
+
 from __future__ import annotations
 
 import os
 import re
 import stat
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 from typing import assert_never
@@ -34,11 +38,12 @@ class RunFolders:
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
-        self._shares = Path(share_folder(str(run_dir), "x")).parent
+        self._root = str(run_dir)
+        self._shares = share_folder(self._root, "x").rpartition("/")[0]
         self._lock = Lock()
 
     def pipe(self, gpu: GpuUuid) -> Path:
-        return Path(pipe_folder(str(self._run_dir), gpu))
+        return Path(pipe_folder(self._root, gpu))
 
     def expose(self, gpu: GpuUuid, share: str, expose: Expose) -> None:
         if self._socket(gpu) is None:
@@ -55,17 +60,22 @@ class RunFolders:
     def hide(self, share: str) -> None:
         folder = self._folder(share)
         with self._lock, run_dir_errors(f"remove the folder {folder}"):
-            if folder.is_dir():
-                for each in folder.iterdir():
-                    each.unlink(missing_ok=True)
-                folder.rmdir()
+            try:
+                names = os.listdir(folder)
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            for each in names:
+                _unlink(f"{folder}/{each}")
+            os.rmdir(folder)
 
     def exposed(self, gpu: GpuUuid) -> frozenset[str]:
         socket = self._socket(gpu)
         if socket is None:
             return frozenset()
         return frozenset(
-            share for share in self._names() if _inode(self._folder(share) / _SOCKET) == socket
+            share
+            for share in self._names()
+            if _inode(f"{self._shares}/{share}/{_SOCKET}") == socket
         )
 
     def known(self) -> frozenset[str]:
@@ -73,49 +83,52 @@ class RunFolders:
         with self._lock:
             names = self._names()
             for share in names:
-                temporary = self._folder(share) / _TEMPORARY
+                temporary = f"{self._folder(share)}/{_TEMPORARY}"
                 with run_dir_errors(f"remove {temporary}"):
-                    temporary.unlink(missing_ok=True)
+                    _unlink(temporary)
         return names
 
     def _link(self, gpu: GpuUuid, share: str) -> None:
         """A rename over the link that stands there: containers have the folder mounted."""
         folder = self._folder(share)
-        public_folder(folder, below=self._run_dir)
-        temporary = folder / _TEMPORARY
+        public_folder(Path(folder), below=self._run_dir)
+        temporary = f"{folder}/{_TEMPORARY}"
         with run_dir_errors(f"link the socket of GPU {gpu} into {folder}"):
-            temporary.unlink(missing_ok=True)
+            _unlink(temporary)
             try:
-                os.link(self.pipe(gpu) / _SOCKET, temporary)
-                temporary.replace(folder / _SOCKET)
+                os.link(f"{pipe_folder(self._root, gpu)}/{_SOCKET}", temporary)
+                os.replace(temporary, f"{folder}/{_SOCKET}")
             except FileNotFoundError as error:
                 raise MpsGone(f"the MPS control daemon of GPU {gpu} has just ended") from error
             finally:
                 # Where both names are one socket already, a rename leaves both.
-                temporary.unlink(missing_ok=True)
+                _unlink(temporary)
 
     def _socket(self, gpu: GpuUuid) -> tuple[int, int] | None:
-        return _inode(self.pipe(gpu) / _SOCKET)
+        return _inode(f"{pipe_folder(self._root, gpu)}/{_SOCKET}")
 
     def _names(self) -> frozenset[str]:
         with run_dir_errors(f"list {self._shares}"):
             try:
-                return frozenset(
-                    each.name for each in self._shares.iterdir() if _ID.match(each.name)
-                )
+                return frozenset(filter(_ID.match, os.listdir(self._shares)))
             except FileNotFoundError:
                 return frozenset()
 
-    def _folder(self, share: str) -> Path:
+    def _folder(self, share: str) -> str:
         if not _ID.match(share):
             raise AdapterError(f"{share!r} is no id of a share", permanent=True)
-        return Path(share_folder(str(self._run_dir), share))
+        return share_folder(self._root, share)
 
 
-def _inode(path: Path) -> tuple[int, int] | None:
+def _unlink(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _inode(path: str) -> tuple[int, int] | None:
     """Which socket this is; None where there is none."""
     try:
-        status = path.lstat()
+        status = os.lstat(path)
     except OSError:
         return None
     return (status.st_dev, status.st_ino) if stat.S_ISSOCK(status.st_mode) else None

@@ -78,13 +78,17 @@ class Converger:
         self._single_uid = single_uid
         self._expose_folder = expose_folder
         self._simulated = simulated
+        self._rules: tuple[str | None, MpsRules] | None = None
 
     def rules(self) -> MpsRules:
-        return mps_rules(
-            self._ports.driver_version(),
-            single_uid=self._single_uid,
-            expose_folder=self._expose_folder,
-        )
+        version, known = self._ports.driver_version(), self._rules
+        # Asked several times for each share, and the same as long as the driver is.
+        if known is None or known[0] != version:
+            rules = mps_rules(
+                version, single_uid=self._single_uid, expose_folder=self._expose_folder
+            )
+            known = self._rules = (version, rules)
+        return known[1]
 
     def tell(self, entry: GpuEntry) -> None:
         """Show a GPU's present state to all who follow."""

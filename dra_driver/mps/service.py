@@ -52,6 +52,10 @@ class Supervisor(SharingStates, ClientTerminator, Protocol):
         """As `ShareSupervisor.apply`."""
         ...
 
+    def state(self, gpu: GpuUuid) -> GpuSharing:
+        """Give the newest state of one GPU; of one that is not known, that it is free."""
+        ...
+
 
 class MpsdService(mpsd_grpc.MpsdServicer):
     """Checks requests, bounds how many wait, and spells errors as the protocol says."""
@@ -89,9 +93,9 @@ class MpsdService(mpsd_grpc.MpsdServicer):
                 if not context.is_active():
                     raise NotReady(Reason.OUT_OF_TIME, f"GPU {gpu}: the caller gave up")
                 self._supervisor.apply(gpu, shares, self._deadline(context))
-                _log.info("Shares applied", gpu=gpu, shares=[share.id for share in shares])
-            known = {state.gpu: state for state in self._states()}
-            return gpu_state(known.get(gpu) or GpuSharing(gpu=gpu))
+                # The plugin tells of its claims already, and a line is a tenth of a share's time.
+                _log.debug("Shares applied", gpu=gpu, shares=[share.id for share in shares])
+            return gpu_state(self._supervisor.state(gpu))
 
     def Get(  # noqa: N802
         self,
@@ -100,7 +104,11 @@ class MpsdService(mpsd_grpc.MpsdServicer):
     ) -> mpsd.NodeState:
         del request
         with self._call(context), _spelled(context):
-            return node_state(self._states())
+            watch = self._supervisor.watch()
+            try:
+                return node_state(next(iter(watch), ()))
+            finally:
+                watch.close()
 
     def Watch(  # noqa: N802
         self,
@@ -122,13 +130,6 @@ class MpsdService(mpsd_grpc.MpsdServicer):
             self._supervisor.terminate_client(gpu, pid, self._deadline(context))
             _log.info("Client terminated", gpu=gpu, client=pid)
             return mpsd.TerminateClientResponse()
-
-    def _states(self) -> tuple[GpuSharing, ...]:
-        watch = self._supervisor.watch()
-        try:
-            return next(iter(watch), ())
-        finally:
-            watch.close()
 
     def _deadline(self, context: grpc.ServicerContext) -> Deadline:
         remaining_s = context.time_remaining()

@@ -18,7 +18,7 @@ from dra_driver.errors import (
 )
 from dra_driver.model.deadline import Deadline
 from dra_driver.model.device import GpuUuid, Inventory
-from dra_driver.model.mps import DesiredShares, MpsPhase
+from dra_driver.model.mps import DesiredShares, GpuSharing, MpsPhase
 from dra_driver.model.share import Expose, GpuShare, ShareAbility
 from dra_driver.mps.board import StateBoard
 from dra_driver.mps.converge import Converger, is_quick
@@ -119,6 +119,10 @@ class Supervisor:
             burst_allowed=self._burst_allowed,
             expose_folder=self._expose_folder,
         )
+
+    def state(self, gpu: GpuUuid) -> GpuSharing:
+        """Give the newest state of one GPU; of one that is not known, that it is free."""
+        return self.board.get(gpu)
 
     def watch(self) -> SharingWatch:
         """As `SharingStates.watch`."""

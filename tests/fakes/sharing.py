@@ -71,6 +71,10 @@ class FakeSharing:
             shares=tuple(share.id for share in shares),
         )
 
+    def state(self, gpu: GpuUuid) -> GpuSharing:
+        known = {state.gpu: state for state in self.states.get()}
+        return known.get(gpu) or GpuSharing(gpu=gpu)
+
     def tell(self, gpu: GpuUuid, **changes: object) -> None:
         """Change the state of a GPU that is known."""
         self.states.set(

@@ -45,6 +45,7 @@ def test_apply_gives_the_whole_set_by_id_and_answers_with_the_state(
         calls.Apply(mpsd.ApplyRequest(gpu_uuid=uuid(0)), timeout=10)
     shares = (share("a"), share("b", priority=1, expose=Expose.FOLDER))
     assert sharing.applied == [(uuid(0), shares), (uuid(0), ())]
+    assert sharing.watches == []
 
 
 @pytest.mark.parametrize(
