@@ -149,9 +149,18 @@ def test_plan_prepare_rejects_when_the_device_cannot_be_used(name: str, text: st
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"restoreFrom": "op-7"}, "field restoreFrom: op-7 is not possible: this node takes no checkpoints"),
-        ({"restoreFrom": "None"}, "field restoreFrom: None is not possible: this node takes no checkpoints"),
-        ({"checkpoint": "Required"}, "field checkpoint: Required is not possible: this node takes no checkpoints"),
+        (
+            {"restoreFrom": "op-7"},
+            "field restoreFrom: op-7 is not possible: this node takes no checkpoints",
+        ),
+        (
+            {"restoreFrom": "None"},
+            "field restoreFrom: None is not possible: this node takes no checkpoints",
+        ),
+        (
+            {"checkpoint": "Required"},
+            "field checkpoint: Required is not possible: this node takes no checkpoints",
+        ),
     ],
 )
 def test_plan_prepare_rejects_when_a_promise_about_checkpoints_cannot_be_kept(
