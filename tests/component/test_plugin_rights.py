@@ -9,8 +9,6 @@ from pathlib import Path
 
 from dra_driver.adapters.kube import KubeApi, connect
 from dra_driver.errors import NotFound
-from dra_driver.model.claim import PodRef
-from dra_driver.model.claim import PodRef
 from dra_driver.sim.api_http import Request
 from dra_driver.sim.api_resources import RESOURCES
 from dra_driver.sim.api_server import SimApiServer
@@ -63,9 +61,6 @@ def _ask_for_everything(api: KubeApi) -> set[str]:
     with suppress(NotFound):
         api.pods.get_pod(CLAIM.namespace, "pod", deadline(10.0))
     api.events.emit(CLAIM, reason="Test", text="test")
-    pod = PodRef("pod", "11111111-2222-4333-8444-555555555555")
-    api.pod_events.emit_pod(CLAIM.namespace, pod, reason="Test", text="test")
-    api.pod_events.emit_pod(CLAIM.namespace, PodRef("pod", "uid"), reason="Test", text="test")
     return {
         "server_version",
         "node_uid",
@@ -78,14 +73,12 @@ def _ask_for_everything(api: KubeApi) -> set[str]:
         "get_claim",
         "get_pod",
         "emit",
-        "emit_pod",
-        "emit_pod",
     }
 
 
 def _abilities(api: KubeApi) -> set[str]:
     """Names of all that can be asked for, so that none is forgotten above."""
-    parts = (api.probe, api.slices, api.claims, api.pods, api.events, api.pod_events)
+    parts = (api.probe, api.slices, api.claims, api.pods, api.events)
     found = [inspect.getmembers(part, inspect.ismethod) for part in parts]
     return {name for methods in found for name, _ in methods if not name.startswith("_")}
 
