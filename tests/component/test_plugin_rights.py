@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dra_driver.adapters.kube import KubeApi, connect
 from dra_driver.errors import NotFound
+from dra_driver.model.claim import PodRef
 from dra_driver.sim.api_http import Request
 from dra_driver.sim.api_resources import RESOURCES
 from dra_driver.sim.api_server import SimApiServer
@@ -61,6 +62,7 @@ def _ask_for_everything(api: KubeApi) -> set[str]:
     with suppress(NotFound):
         api.pods.get_pod(CLAIM.namespace, "pod", deadline(10.0))
     api.events.emit(CLAIM, reason="Test", text="test")
+    api.pod_events.emit_pod(CLAIM.namespace, PodRef("pod", "uid"), reason="Test", text="test")
     return {
         "server_version",
         "node_uid",
@@ -73,12 +75,13 @@ def _ask_for_everything(api: KubeApi) -> set[str]:
         "get_claim",
         "get_pod",
         "emit",
+        "emit_pod",
     }
 
 
 def _abilities(api: KubeApi) -> set[str]:
     """Names of all that can be asked for, so that none is forgotten above."""
-    parts = (api.probe, api.slices, api.claims, api.pods, api.events)
+    parts = (api.probe, api.slices, api.claims, api.pods, api.events, api.pod_events)
     found = [inspect.getmembers(part, inspect.ismethod) for part in parts]
     return {name for methods in found for name, _ in methods if not name.startswith("_")}
 
