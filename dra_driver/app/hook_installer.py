@@ -19,8 +19,7 @@ NOTE = "hook-installed"
 """Name of the file that tells of an earlier installation; it holds the program's path."""
 
 _INTERVAL_S = 60.0
-_TRIES, _PAUSE_S = 20, 0.1
-"""For another plugin, which is quick."""
+_TRIES = 20
 
 _LOG = log.get(__name__)
 
@@ -40,6 +39,7 @@ class HookInstaller:
         named: whether a prepared claim names this path; containers do not start where the program
             of their spec is missing.
         recorder: gauges `hook_installed`.
+        pause_s: between tries to get the lock, which another plugin holds only briefly.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class HookInstaller:
         lock: Path,
         named: Callable[[str], bool],
         recorder: Recorder,
+        pause_s: float = 0.1,
     ) -> None:
         self._files = files
         self._config = config
@@ -60,6 +61,7 @@ class HookInstaller:
         self._lock = lock
         self._named = named
         self._recorder = recorder
+        self._pause_s = pause_s
         self._working = Lock()
         self._path: str | None = None
         self._problem = "it is not installed yet" if wanted else ""
@@ -150,7 +152,7 @@ class HookInstaller:
             except HeldByAnother:
                 if not left:
                     raise
-                pause.wait(_PAUSE_S)
+                pause.wait(self._pause_s)
 
     def _tell(self, problem: str) -> None:
         self._recorder.gauge("hook_installed", float(self._wanted and not problem))

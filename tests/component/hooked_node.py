@@ -46,6 +46,7 @@ class HookedNode:
             "pod_resources_socket": str(self.rig.root / "nobody.sock"),
             "checkpoint_hook": "true",
             "publish_mode": "static",
+            "http_endpoint": "127.0.0.1:0",
         }
         with self.rig.plugin(name, **(given | flags)) as process:
             yield process

@@ -53,6 +53,7 @@ class Host:
             lock=self.root / "hook-install.lock",
             named=lambda path: self.named and path == TARGET,
             recorder=self.recorder,
+            pause_s=0.0,
         )
 
     def look(self, *, wanted: bool = True, state: str = "state") -> HookInstaller:
