@@ -28,6 +28,7 @@ from dra_driver.ports import (
     TimeSlicer,
 )
 from dra_driver.settings import Settings, SharingMode
+from dra_driver.sockets import is_dead_socket
 from dra_driver.telemetry.off import NoMetrics
 
 if TYPE_CHECKING:
@@ -130,7 +131,9 @@ class _LateMpsd(ExitStack):
     def if_it_serves(self) -> ShareSupervisor | None:
         from dra_driver.app.mps_parts import mpsd_socket  # noqa: PLC0415
 
-        if not mpsd_socket(self._settings).is_socket():
+        path = mpsd_socket(self._settings)
+        # One that a killed mpsd left would keep each claim that leaves waiting for its return.
+        if not path.is_socket() or is_dead_socket(path):
             return None
         with self._lock:
             if self._client is None:

@@ -31,6 +31,9 @@ _EXIT_STATUS = (
 _EPILOG = f"{_PRECEDENCE}\n\n{_EXIT_STATUS}"
 _HARDWARE = ("config", "node_name", "simulate", "driver_root", "host_root", "allow_burst")
 _CLAIMS = ("driver_name", "mps_single_uid")
+_SHARES = ("run_dir", "mpsd_socket", "sharing", "mps_expose_folder")
+"""Without the supervisor's socket and mode, what sharing promises would be guessed."""
+
 _DOCTOR = (
     "config",
     "node_name",
@@ -156,7 +159,7 @@ def inventory(flags: Mapping[str, str], *, as_json: _Json = False) -> int:
 
 
 @app.command(epilog=_EPILOG)
-@with_settings((*_HARDWARE, *_CLAIMS))
+@with_settings((*_HARDWARE, *_CLAIMS, *_SHARES))
 def explain(
     flags: Mapping[str, str],
     *,

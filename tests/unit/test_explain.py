@@ -57,6 +57,20 @@ def test_explain_changes_nothing(
     assert not state.exists()
 
 
+def test_explain_asks_who_supervises_shares_where_it_is_named(
+    run: Run, simulation: str, tmp_path: Path
+) -> None:
+    claim = _claim(tmp_path, _share())
+    command = ("explain", "--claim", claim, "--simulate", simulation)
+    socket = tmp_path / "mpsd.sock"
+    away = run(*command, "--mpsd-socket", str(socket))
+    assert away.status == 1
+    assert f"gpuslice mpsd does not serve {socket}" in away.err
+    sliced = run(*command, "--run-dir", str(tmp_path), "--sharing", "time-slicing", "--json")
+    (device,) = json.loads(sliced.out)["devices"]
+    assert device["sharing"] == "TimeSlicing"
+
+
 def test_explain_reads_standard_input_and_yaml(run: Run, simulation: str) -> None:
     claim = (
         "kind: ResourceClaim\nmetadata: {name: mine}\nspec: {devices: {}}\n"
