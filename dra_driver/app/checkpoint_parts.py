@@ -63,8 +63,12 @@ class CheckpointParts:
             operations=self.host.table.by_id,
         )
 
-    def loops(self) -> tuple[tuple[str, Loop], ...]:
-        return (("checkpoint-hook", self._serve), ("hook-installer", self.installer.run))
+    def loops(self, changed: Callable[[], None]) -> tuple[tuple[str, Loop], ...]:
+        """Name and body; `changed` is called when `checkpointable` may answer otherwise."""
+        return (
+            ("checkpoint-hook", self._serve),
+            ("hook-installer", lambda stop: self.installer.run(stop, changed)),
+        )
 
     def _serve(self, stop: Event) -> None:
         """Claims are prepared whether the hook can be served or not."""

@@ -87,10 +87,13 @@ class HookInstaller:
                 problem = str(error)
             self._tell(problem)
 
-    def run(self, stop: Event) -> None:
-        """Look again and again until `stop`."""
+    def run(self, stop: Event, changed: Callable[[], None]) -> None:
+        """Look again and again until `stop`, and call when `installed` has changed."""
         while not stop.is_set():
+            before = self.installed()
             self.look()
+            if self.installed() is not before:
+                changed()
             stop.wait(_INTERVAL_S)
 
     def _installed(self) -> str:

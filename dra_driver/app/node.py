@@ -79,7 +79,7 @@ class Node:
             ("health-rows", self.rows.run),
             ("janitor", self.janitor.run),
             ("watchdog", self.watchdog.run),
-            *self.checkpoints.loops(),
+            *self.checkpoints.loops(self.publisher.refresh),
         )
 
     def end_waits(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -147,3 +148,15 @@ def test_nothing_is_changed_while_another_process_does(host: Host) -> None:
         assert (host.files, installer.installed()) == ([], False)
     installer.look()
     assert installer.installed()
+
+
+def test_change_is_told_when_the_hook_comes_while_it_is_looked_after(host: Host) -> None:
+    stop, told = Event(), []
+
+    def changed() -> None:
+        told.append(installer.installed())
+        stop.set()
+
+    installer = host.installer()
+    installer.run(stop, changed)
+    assert told == [True]
