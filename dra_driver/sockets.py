@@ -41,6 +41,12 @@ class ServedSocket:
     path: Path
     inode: tuple[int, int]
 
+    def stands(self) -> bool:
+        """Whether who looks for the socket finds it still."""
+        with suppress(OSError):
+            return _inode(self.path) == self.inode
+        return False
+
     def withdraw(self) -> None:
         """Remove the socket, unless another process has put its own there since."""
         with suppress(OSError):

@@ -92,6 +92,7 @@ class Mpsd:
             try:
                 loops.start("gpus", self._monitor(gpus, recorder).run)
                 loops.start("keeper", parts.keeper.run)
+                loops.start("socket", server.watch)
                 with self._http(loops, recorder):
                     _LOG.info("Ready for shares", version=__version__)
                     self._signals.stop.wait()

@@ -34,6 +34,7 @@ class GpuEntry:
         stopping: the server was told to end, and takes no new clients.
         served: the server has had clients.
         fault_since_s: when the server was first seen at fault.
+        orphan_since_s: when its daemon was first seen without any record of it.
         lost: the last attempt failed while the GPU could not be reached.
         failures: attempts in a row that failed.
         retry_at_s: no attempt by the keeper before.
@@ -62,10 +63,16 @@ class GpuEntry:
     failures: int = 0
     retry_at_s: float = 0.0
     looked_at_s: float | None = None
+    orphan_since_s: float | None = None
 
     @property
     def wanted(self) -> bool:
         return bool(self.desired.shares) or self.held
+
+    @property
+    def recorded(self) -> bool:
+        """Whether a daemon is accounted for; one of ours that is not has lost its record."""
+        return self.wanted or self.desired.mode_before is not None
 
     def started_daemon(self, daemon: DaemonProcess) -> None:
         self.lost_daemon()

@@ -11,6 +11,7 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Event
 
 import grpc
 
@@ -32,6 +33,7 @@ from dra_driver.sockets import (
 WORKERS = 32
 
 _STOP_S = 2.0
+_LOOK_S = 2.0
 _OPTIONS = (
     # A plugin keeps one connection for as long as it lives, and pings it to learn of its end.
     ("grpc.keepalive_permit_without_calls", 1),
@@ -55,11 +57,19 @@ def check_path(path: Path) -> None:
 
 
 class MpsdServer:
-    """Serves from `start` to `stop`; each is called once."""
+    """Serves from `start` to `stop`; each is called once.
 
-    def __init__(self, path: Path, service: MpsdService) -> None:
+    Args:
+        path: of the socket.
+        look_s: between two looks of `watch`.
+    """
+
+    def __init__(self, path: Path, service: MpsdService, *, look_s: float = _LOOK_S) -> None:
         self._path = path
         self._service = service
+        self._look_s = look_s
+        self._stopping = Event()
+        self._socket: ServedSocket | None = None
         self._owned = ExitStack()
         self._server: grpc.Server | None = None
         self._drained = True
@@ -77,10 +87,27 @@ class MpsdServer:
                 self._clear()
             except OSError as error:
                 raise FatalError(f"cannot use {self._path.parent}: {error.strerror}") from error
-            socket = self._serve(undo)
+            self._socket = socket = self._serve(undo)
             undo.callback(socket.withdraw)
             self._owned = undo.pop_all()
         _log.info("Serving the plugin", socket=str(self._path))
+
+    def watch(self, stop: Event) -> None:
+        """Look after the socket until `stop`, or until the server stops.
+
+        Raises:
+            FatalError: it was taken away, so nobody new finds this process.
+        """
+        while not stop.wait(self._look_s):
+            stands = self._socket is not None and self._socket.stands()
+            if self._stopping.is_set():
+                stop.wait()
+                return
+            if not stands:
+                raise FatalError(
+                    f"the socket {self._path} was removed or replaced, so that plugins do not find"
+                    " this process: it has to start anew; leave files in --run-dir alone"
+                )
 
     def stop(self, *, grace_s: float) -> bool:
         """Refuse calls, and let those in flight finish.
@@ -89,6 +116,7 @@ class MpsdServer:
             False when calls are still running: their threads cannot be stopped and would hold up
             the interpreter's exit, so the caller has to end the process with os._exit.
         """
+        self._stopping.set()
         self._service.close()
         self._drained = self._service.drained(grace_s)
         if not self._drained:

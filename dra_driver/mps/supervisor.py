@@ -143,10 +143,12 @@ class Supervisor:
     def recover(self) -> None:
         """Read what is desired, and remove folders of shares that nobody wants any more.
 
+        Those of a daemon whose record is lost stay as long as it: containers have them mounted.
+
         Raises:
             AdapterError: the store or the folders cannot be read.
         """
-        for share in self.table.hide_unknown():
+        for share in self.table.hide_unknown(but=self._orphans()):
             _log.info("Removed the folder of a share that nobody wants", share=share)
         self.show()
 
@@ -169,6 +171,16 @@ class Supervisor:
         """End, and wait for workers; what they did not reach is reached after a restart."""
         self.end()
         self._workers.shutdown()
+
+    def _orphans(self) -> frozenset[str]:
+        """Shares that lead to daemons without a record."""
+        return frozenset[str]().union(
+            *(
+                self.ports.folders.exposed(entry.gpu)
+                for entry in self.table.all()
+                if not entry.recorded and self.ports.daemons.find(entry.gpu) is not None
+            )
+        )
 
     def _want(self, entry: GpuEntry, wanted: tuple[GpuShare, ...]) -> None:
         """Make a set the desired one, durably."""

@@ -78,11 +78,11 @@ class GpuTable:
                 "is tried again",
             )
 
-    def hide_unknown(self) -> tuple[str, ...]:
+    def hide_unknown(self, *, but: frozenset[str]) -> tuple[str, ...]:
         """Remove folders of shares that nobody wants any more; gives their ids."""
         known = self._folders.known()
         hidden = []
-        for share in sorted(known):
+        for share in sorted(known - but):
             # Under the mutex, because a share gets into its entry before it gets a folder.
             with self._mutex:
                 if not any(share in _shares(entry) for entry in self._loaded().values()):

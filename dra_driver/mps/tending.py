@@ -14,6 +14,9 @@ from dra_driver.mps.world import MpsPorts
 FAULT_GRACE_S = 30.0
 """Clients of a server at fault get that long to end by themselves."""
 
+ORPHAN_GRACE_S = 30.0
+"""A daemon without a record is kept for so long: plugins that find mpsd tell their shares."""
+
 _STRANGERS_AGAIN_S = 60.0
 
 _log = log.get(__name__)
@@ -34,8 +37,11 @@ class Tender:
                 return False
             if entry.wanted and entry.server is not None:
                 self._look(entry)
+            orphan = self._is_orphan(entry)
             if not entry.wanted:
                 self._look_for_strangers(entry)
+            if orphan:
+                return True
             if entry.lost and not self._ports.is_lost(entry.gpu):
                 entry.lost, entry.retry_at_s = False, 0.0
             if not (entry.failures and self._ports.clock.monotonic_s() < entry.retry_at_s):
@@ -50,6 +56,23 @@ class Tender:
                 self._reach(entry)
                 entry.held = False
                 self._reach(entry)
+
+    def _is_orphan(self, entry: GpuEntry) -> bool:
+        """Whether a daemon runs that nobody accounts for, and may have tenants still."""
+        first = entry.looked_at_s is None
+        # Looked for at the start alone: it is a look at all processes.
+        if entry.recorded or not (first or entry.orphan_since_s is not None):
+            return False
+        if self._ports.daemons.find(entry.gpu) is None:
+            return False
+        now_s = self._ports.clock.monotonic_s()
+        if entry.orphan_since_s is None:
+            entry.orphan_since_s = now_s
+            entry.phase = MpsPhase.STARTING
+            entry.message = "the record of its shares is lost; the plugin tells them"
+            _log.warning("An MPS daemon without a record", gpu=entry.gpu, kept_s=ORPHAN_GRACE_S)
+            self._converger.tell(entry)
+        return now_s - entry.orphan_since_s < ORPHAN_GRACE_S
 
     def _reach(self, entry: GpuEntry) -> None:
         try:

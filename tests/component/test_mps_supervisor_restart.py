@@ -9,6 +9,7 @@ import pytest
 from dra_driver.errors import NotReady
 from dra_driver.model.mps import ComputeMode, MpsPhase
 from dra_driver.model.share import Expose, GpuShare
+from dra_driver.mps.tending import ORPHAN_GRACE_S
 from tests.component.mps_rig import GPU, OTHER, MpsRig, share
 from tests.fakes.mps import Crash
 
@@ -125,8 +126,43 @@ def test_recover_gives_back_what_an_ended_record_left(rig: MpsRig) -> None:
     rig.world.store.clear()
     rig.restart()
     rig.supervisor.recover()
+    rig.tend()
+    rig.clock.advance(ORPHAN_GRACE_S)
     assert rig.tend().phase is MpsPhase.FREE
     assert rig.world.modes[GPU] is ComputeMode.DEFAULT
+    rig.assert_free()
+    assert rig.world.folders == {}
+
+
+@pytest.mark.parametrize("told", [(A, B), (A,), (A, B, BIG)])
+def test_daemon_whose_record_is_lost_goes_on_when_its_shares_are_told_in_time(
+    rig: MpsRig, told: tuple[GpuShare, ...]
+) -> None:
+    rig.apply(A, B)
+    daemon, server = rig.world.daemons[GPU], rig.world.servers[GPU]
+    rig.world.store.clear()
+    rig.restart()
+    rig.effects()
+    rig.supervisor.recover()
+    for _ in range(2):
+        state = rig.tend()
+        assert (state.phase, state.shares) == (MpsPhase.STARTING, ())
+        rig.clock.advance(ORPHAN_GRACE_S / 2 - 1)
+    assert rig.effects() == []
+    rig.apply(*told)
+    rig.assert_holds(*told)
+    assert (rig.world.daemons[GPU], rig.world.servers[GPU].pid) == (daemon, server.pid)
+    rig.apply()
+    rig.assert_free()
+
+
+def test_daemon_whose_record_is_lost_ends_at_once_when_there_are_no_shares(rig: MpsRig) -> None:
+    rig.apply(A)
+    rig.world.store.clear()
+    rig.restart()
+    rig.supervisor.recover()
+    rig.tend()
+    rig.apply()
     rig.assert_free()
 
 

@@ -79,6 +79,11 @@ def _state(calls: MpsdClient) -> GpuSharing | None:
         watch.close()
 
 
+def _message(calls: MpsdClient) -> str:
+    state = _state(calls)
+    return state.message if state is not None else ""
+
+
 def _phase(calls: MpsdClient) -> MpsPhase | None:
     state = _state(calls)
     return state.phase if state is not None else None
@@ -98,6 +103,34 @@ def test_shares_hold_when_mpsd_is_killed_and_starts_again(node: _Node) -> None:
             assert (state.shares, state.restarts, state.simulated) == (("a",), 0, True)
             assert state.daemon_pid == node.daemon_pid() == pid
             assert node.exposed.is_socket()
+
+
+def test_daemon_goes_on_when_mpsd_starts_without_the_record_of_its_shares(node: _Node) -> None:
+    with node.client() as calls:
+        with node.mpsd() as first:
+            calls.apply(uuid(0), (share("a"),), soon())
+            pid, link = node.daemon_pid(), node.exposed.parent.stat().st_ino
+            first.kill()
+            first.wait()
+        (node.run / f"mpsd/{uuid(0)}.json").unlink()
+        with node.mpsd():
+            eventually(lambda: "record" in _message(calls), 30, "the daemon is seen")
+            calls.apply(uuid(0), (share("a"),), soon())
+            state = _state(calls)
+            assert state is not None
+            assert (state.shares, state.daemon_pid) == (("a",), pid)
+            assert node.daemon_pid() == pid
+            assert node.exposed.parent.stat().st_ino == link
+
+
+def test_mpsd_ends_to_start_anew_when_its_socket_is_removed(node: _Node) -> None:
+    with node.mpsd() as process, node.client() as calls:
+        calls.apply(uuid(0), (share("a"),), soon())
+        (node.run / "mpsd.sock").unlink()
+        assert process.wait(60) == 1
+    assert f"the socket {node.run}/mpsd.sock was removed" in node.log.read_text()
+    assert node.daemon.exists()
+    assert node.exposed.is_socket()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

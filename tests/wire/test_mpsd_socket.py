@@ -3,7 +3,9 @@ from __future__ import annotations
 import os
 import socket
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -127,3 +129,28 @@ def test_one_process_works_on_a_folder(root: Path) -> None:
 
 def _names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_watch_says_so_when_the_socket_is_not_the_own_any_more(
+    root: Path,
+    sharing: FakeSharing,
+    replaced: bool,  # noqa: FBT001
+) -> None:
+    path = root / "mpsd.sock"
+    with serving(path, sharing, look_s=0.01) as server:
+        path.rename(root / "aside.sock")
+        if replaced:
+            path.touch()
+        with pytest.raises(FatalError, match=f"{path} was removed or replaced"):
+            server.watch(Event())
+
+
+def test_watch_is_content_when_the_server_stops(root: Path, sharing: FakeSharing) -> None:
+    path, stop = root / "mpsd.sock", Event()
+    with ThreadPoolExecutor(1) as pool:
+        with serving(path, sharing, look_s=0.01) as server:
+            watching = pool.submit(server.watch, stop)
+        assert not path.exists()
+        stop.set()
+        assert watching.result(30) is None
