@@ -38,10 +38,11 @@
 #define DEFAULT_SOCKET "/run/gpuslice/hook.sock"
 
 enum { PASS = 0, REFUSE = 1, USAGE = 2 };
-/* The patience of calls that may refuse, and of all others: CRIU and the kubelet wait meanwhile. */
+/* The patience of calls that may refuse, of others, and of those about containers without a claim. */
 #ifndef LONG_MS /* Tests that let time run out compile a program of their own. */
 #define LONG_MS 5000
 #define SHORT_MS 2000
+#define BRIEF_MS 300
 #endif
 enum { MAX_BODY = 65536, MAX_ANSWER = 1024, MAX_SOCKET = 107, MAX_TEXT = 1536 };
 
@@ -61,7 +62,7 @@ struct call {
 
 static char body[MAX_BODY];
 
-/* What the alarm needs; it may come at any time after arm(). */
+/* What the alarm needs, at any time after arm(). */
 static char late[MAX_TEXT];
 static size_t late_length;
 static volatile sig_atomic_t late_status;
@@ -172,12 +173,14 @@ static int criu(const struct call *call) {
     if (images != NULL) {
         add_images(images);
     }
+    int marked = pid != NULL ? shows_marker(pid) : may_refuse ? 0 : -1;
     if (may_refuse) {
-        int marked = pid == NULL ? 0 : shows_marker(pid);
         add_field("marker", marked > 0 ? "yes" : marked == 0 ? "no" : "unknown");
-        if (!arm(call, marked != 0 ? LONG_MS : SHORT_MS, marked != 0 ? REFUSE : PASS)) {
-            return without(call, "cannot be waited for");
-        }
+    }
+    may_refuse = may_refuse && marked != 0;
+    int patience_ms = may_refuse ? LONG_MS : marked != 0 ? SHORT_MS : BRIEF_MS;
+    if (!arm(call, patience_ms, may_refuse ? REFUSE : PASS)) {
+        return without(call, "cannot be waited for");
     }
     return ask(call, 0);
 }

@@ -47,9 +47,13 @@ def kill(operation: Operation, problem: Problem, now_s: float) -> Stepped:
     return replace(told, state=S.KILLING, until_s=now_s + kill_s()), (KillContainer(),)
 
 
-def killed(operation: Operation, problem: Problem | None) -> Stepped:
-    if operation.state is not S.KILLING or problem is not None:
+def killed(operation: Operation, problem: Problem | None, now_s: float) -> Stepped:
+    if operation.state is not S.KILLING:
         return operation, ()
+    if problem is not None:
+        if now_s < operation.until_s:
+            return operation, ()
+        return unhealthy(operation, "its processes could not be killed in time")
     text = f"its GPU state could not be restored, so the container was killed: {operation.text}"
     return replace(operation, state=S.FAILED_KILLED), (TellPod(reason=RESTORE_FAILED, text=text),)
 

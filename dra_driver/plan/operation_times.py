@@ -6,6 +6,8 @@ limit takes half the slower one. The kubelet waits 120 s for a checkpoint unless
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dra_driver.model.checkpoint import Operation
 
 LEASE_S = 300.0
@@ -21,6 +23,10 @@ _VERIFY_S = 60.0
 _ROLLBACK_S = 120.0
 _KILL_S = 60.0
 _COPY_S = 3.0
+
+_ABSENT_S = 15.0
+"""So long after its time an operation that somebody keeps has ended."""
+_REPRIEVE_S = 15.0
 
 
 def lease_s(asked_s: float | None) -> float:
@@ -42,6 +48,13 @@ def rollback_s(operation: Operation) -> float:
 
 def kill_s() -> float:
     return _KILL_S
+
+
+def after_absence(operation: Operation, now_s: float) -> Operation:
+    """Give one whose time ended while nobody kept it a little more: a first look may fail."""
+    if now_s < operation.until_s + _ABSENT_S:
+        return operation
+    return replace(operation, until_s=now_s + _REPRIEVE_S)
 
 
 def _all_bytes(operation: Operation) -> int:

@@ -50,7 +50,7 @@ from dra_driver.plan.operation_moves import (
     take_off,
     updated,
 )
-from dra_driver.plan.operation_times import rollback_s, verify_s
+from dra_driver.plan.operation_times import after_absence, rollback_s, verify_s
 from dra_driver.plan.operation_values import (
     Aborted,
     Event,
@@ -96,7 +96,7 @@ def step(operation: Operation, event: Event, now_s: float) -> Stepped:
             problem = Problem(code=Code.ABORTED, text=text)
             stepped = give_up(operation, S.FAILED_CLEAN, problem, now_s)
         case Killed(problem=problem):
-            stepped = killed(operation, problem)
+            stepped = killed(operation, problem, now_s)
         case Rebooted():
             stepped = rebooted(operation)
         case _ as never:
@@ -109,15 +109,11 @@ def can_abort(operation: Operation) -> bool:
 
 
 def _tick(operation: Operation, now_s: float) -> Stepped:
-    late = now_s >= operation.until_s
-    if operation.state is S.KILLING:
-        if late:
-            return unhealthy(operation, "its processes could not be killed in time")
-        return operation, (KillContainer(),)
     if operation.state not in LEASED:
+        effect = KillContainer() if operation.state is S.KILLING else Look()
         # What is decided when time is over is decided on a fresh look, too.
-        return operation, (Look(),)
-    if late:
+        return after_absence(operation, now_s), (effect,)
+    if now_s >= operation.until_s:
         text = "the lease ended before it was told what came of it"
         problem = Problem(code=Code.DEADLINE_EXCEEDED, text=text)
         return give_up(operation, S.EXPIRED, problem, now_s)
@@ -161,7 +157,8 @@ def _moved(operation: Operation, event: Moved, now_s: float) -> Stepped:
             return _bring_back(after, now_s)
         case S.CAPTURED | S.ROLLING_BACK if problem is not None:
             # The next tick tries again: a GPU that is full now may not be so then.
-            return with_cause(after, problem), ()
+            told = with_cause(after, problem)
+            return (told, ()) if now_s < told.until_s else _not_back(told)
         case _:
             return after, ()
 
@@ -187,10 +184,12 @@ def _seen_to_bring_back(operation: Operation, event: Seen, now_s: float) -> Step
 
 
 def _seen_after_dump(operation: Operation, event: Seen, now_s: float) -> Stepped:
-    """The source comes back by the runtime's own doing."""
+    """The source comes back by the runtime's own doing, whose end is waited for."""
+    if event.busy and now_s < operation.until_s:
+        return operation, ()
     if event.problem is None and all(map(is_back, operation.processes)):
         return replace(operation, state=operation.ending), ()
-    may_come = event.busy or operation.runner is None or event.problem is not None
+    may_come = operation.runner is None or event.problem is not None
     if now_s < operation.until_s and may_come:
         return operation, ()
     left = refs(each for each in operation.processes if not is_back(each))
@@ -205,7 +204,7 @@ def _seen_after_restore(operation: Operation, event: Seen, now_s: float) -> Step
         return kill(operation, problem, now_s)
     if not late and (event.busy or event.problem is not None):
         return operation, ()
-    if operation.state is S.GPU_RESTORING and not late:
+    if operation.state is S.GPU_RESTORING:
         return _bring_on(operation, now_s)
     if all(map(is_running, operation.processes)):
         return replace(operation, state=operation.ending), ()
@@ -226,16 +225,21 @@ def _bring_on(operation: Operation, now_s: float) -> Stepped:
 
 
 def _bring_back(operation: Operation, now_s: float) -> Stepped:
+    # Late or not: time may have passed while nobody tried. What fails then is the end.
     effect = bring_back(operation)
-    if effect is not None and now_s < operation.until_s:
+    if effect is not None:
         return operation, (effect,)
-    left = tuple(each for each in operation.processes if not is_back(each))
-    if left:
-        return unhealthy(operation, f"{refs(left)} cannot be brought back to the GPU")
+    if not all(map(is_back, operation.processes)):
+        return _not_back(operation)
     if operation.state is S.CAPTURED:
         until_s = now_s + verify_s(operation)
         return replace(operation, state=S.VERIFYING, until_s=until_s), (Look(),)
     return replace(operation, state=operation.ending), ()
+
+
+def _not_back(operation: Operation) -> Stepped:
+    left = refs(each for each in operation.processes if not is_back(each))
+    return unhealthy(operation, f"{left} cannot be brought back to the GPU")
 
 
 def _finished(operation: Operation, outcome: Outcome, text: str, now_s: float) -> Stepped:

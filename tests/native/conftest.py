@@ -16,7 +16,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> HookProgram:
 @pytest.fixture(scope="session")
 def built_impatient(tmp_path_factory: pytest.TempPathFactory) -> HookProgram:
     """For calls whose time runs out: with time limits that a test can wait for."""
-    return _built(tmp_path_factory.mktemp("impatient"), "-DLONG_MS=400", "-DSHORT_MS=300")
+    limits = ("-DLONG_MS=400", "-DSHORT_MS=300", "-DBRIEF_MS=200")
+    return _built(tmp_path_factory.mktemp("impatient"), *limits)
 
 
 @pytest.fixture

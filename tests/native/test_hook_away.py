@@ -114,6 +114,26 @@ def test_hook_ends_when_the_driver_hangs(case: str, impatient: HookProgram, tmp_
     _check(ended, case)
 
 
+@pytest.mark.parametrize("action", ["pre-dump", "network-lock", "post-dump", "network-unlock"])
+@pytest.mark.parametrize(
+    ("pid", "patience_ms"), [("78", 200), ("79", 200), ("77", 300), ("80", 300)]
+)
+def test_hook_waits_briefly_when_the_container_shows_no_claim(
+    pid: str, patience_ms: int, action: str, impatient: HookProgram, tmp_path: Path
+) -> None:
+    impatient.proc.process(77, MARKER)
+    impatient.proc.process(78)
+    impatient.proc.process(80)
+    unreadable = impatient.proc.root / "80" / "mountinfo"
+    unreadable.unlink()
+    unreadable.mkdir()
+    with FakeDriver(tmp_path / "s", hang) as driver:
+        ended = impatient.script(action, "--socket", driver.path, CRTOOLS_INIT_PID=pid)
+    refused = action == "pre-dump" and patience_ms == 300
+    assert ended.status == refused
+    assert f"within {400 if refused else patience_ms} ms" in ended.text
+
+
 @pytest.mark.parametrize("text", [b"OK", b"V", b"VETO because"])
 def test_hook_ends_when_the_driver_hangs_within_a_line(
     text: bytes, impatient: HookProgram, tmp_path: Path
@@ -141,7 +161,7 @@ def test_hook_ends_when_its_parent_wanted_no_alarm(
     command = ("env", manner, impatient.path, "--socket", tmp_path / "s")
     with FakeDriver(tmp_path / "s", hang):
         ended = impatient.run_command(command, environment={"CRTOOLS_SCRIPT_ACTION": "pre-dump"})
-    assert "gave no answer within 300 ms" in ended.text
+    assert "gave no answer within 200 ms" in ended.text
 
 
 def test_hook_ends_when_stdin_never_does(impatient: HookProgram) -> None:
