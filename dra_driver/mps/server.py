@@ -57,17 +57,11 @@ def check_path(path: Path) -> None:
 
 
 class MpsdServer:
-    """Serves from `start` to `stop`; each is called once.
+    """Serves from `start` to `stop`; each is called once."""
 
-    Args:
-        path: of the socket.
-        look_s: between two looks of `watch`.
-    """
-
-    def __init__(self, path: Path, service: MpsdService, *, look_s: float = _LOOK_S) -> None:
+    def __init__(self, path: Path, service: MpsdService) -> None:
         self._path = path
         self._service = service
-        self._look_s = look_s
         self._stopping = Event()
         self._socket: ServedSocket | None = None
         self._owned = ExitStack()
@@ -98,7 +92,7 @@ class MpsdServer:
         Raises:
             FatalError: it was taken away, so nobody new finds this process.
         """
-        while not stop.wait(self._look_s):
+        while not stop.wait(_LOOK_S):
             stands = self._socket is not None and self._socket.stands()
             if self._stopping.is_set():
                 stop.wait()

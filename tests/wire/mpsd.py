@@ -22,8 +22,8 @@ from tests.fakes.sharing import FakeSharing
 
 
 @contextmanager
-def serving(path: Path, sharing: FakeSharing, *, look_s: float = 2.0) -> Iterator[MpsdServer]:
-    server = MpsdServer(path, MpsdService(sharing, clock=SystemClock()), look_s=look_s)
+def serving(path: Path, sharing: FakeSharing) -> Iterator[MpsdServer]:
+    server = MpsdServer(path, MpsdService(sharing, clock=SystemClock()))
     server.start()
     try:
         yield server
