@@ -9,7 +9,8 @@ from dra_driver import log
 from dra_driver.checkpoint.engine import Engine
 from dra_driver.errors import AdapterError
 from dra_driver.model.checkpoint import Operation, OperationState
-from dra_driver.plan.operation_values import Rebooted, RunnerEnded, Tick
+from dra_driver.plan.operation_values import Aborted, Rebooted, RunnerEnded, Tick
+from dra_driver.plan.operations import can_abort
 
 _WORKERS = 8
 """An operation whose processes hang must not hold up the others."""
@@ -78,11 +79,22 @@ class Keeper:
         if operation.boot_id != engine.world.boot_id:
             engine.advance(operation, Rebooted())
             return
+        gone = self._unprepared(operation)
+        if gone:
+            engine.advance(operation, Aborted(text=f"claim {gone} was unprepared meanwhile"))
+            return
         waits = operation.state is OperationState.DELEGATED
         if waits and runner is not None and not engine.world.alive(runner):
             engine.advance(operation, RunnerEnded())
             return
         engine.advance(operation, Tick())
+
+    def _unprepared(self, operation: Operation) -> str:
+        """The claim that the kubelet took back while the operation waits; empty: none."""
+        if not can_abort(operation):
+            return ""
+        held = {record.claim.uid for record in self._engine.world.records()}
+        return next((str(claim) for claim in operation.claims if claim.uid not in held), "")
 
     def _start(self, workers: ThreadPoolExecutor, operation_id: str) -> None:
         working = self._working.get(operation_id)

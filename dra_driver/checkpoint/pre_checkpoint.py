@@ -72,8 +72,9 @@ class PreCheckpoint:
                 self._engine.table.save(joined)
                 return HookAnswer(operation=joined, warnings=joined.warnings)
             if got and other.runner is not None and not self._world.alive(other.runner):
-                # That dump has failed without a word; nothing of it may stay.
+                # That dump has ended, if without a word: what it left is brought in order first.
                 other = self._engine.advance(other, RunnerEnded())
+                other = self._engine.advance(other, Tick())
         if other.state.final:
             return None
         text = (

@@ -9,10 +9,12 @@ from dra_driver.checkpoint.handler import Handler
 from dra_driver.checkpoint.keeper import Keeper
 from dra_driver.checkpoint.table import OperationTable
 from dra_driver.model.checkpoint import (
+    Code,
     HookAnswer,
     HookPhase,
     HookRequest,
     Operation,
+    OperationState,
     Outcome,
     Target,
     Trigger,
@@ -108,3 +110,37 @@ def by_criu(operation_id: str = "criu-1", *, runner: int = CRIU, **changes: Any)
     fields = {"trigger": Trigger.CRIU_SCRIPT, "runner": ref_of(runner)}
     target = Target(container_id="c1", init=ref_of(100))
     return pre(operation_id, **({"target": target} | fields | changes))
+
+
+def taken(rig: Rig, **changes: Any) -> None:
+    """Take checkpoint op-1 of container c1, which is gone then."""
+    assert rig.call(pre(**changes)).code is Code.OK
+    rig.call(post())
+    del rig.node.containers["c1"]
+    rig.keep()
+    assert rig.operation("op-1").state is OperationState.DONE
+
+
+def restore(operation_id: str = "op-2", **changes: Any) -> HookRequest:
+    fields: dict[str, Any] = {
+        "operation_id": operation_id,
+        "phase": HookPhase.PRE_RESTORE,
+        "trigger": Trigger.OCI_HOOK,
+        "target": Target(container_id="c2"),
+        "claims": (ref(2).uid,),
+    }
+    return HookRequest(**(fields | changes))
+
+
+def restored(operation_id: str = "op-2", **changes: Any) -> HookRequest:
+    fields: dict[str, Any] = {
+        "phase": HookPhase.POST_RESTORE,
+        "trigger": Trigger.CRIU_SCRIPT,
+        "outcome": Outcome.SUCCEEDED,
+        "claims": (),
+    }
+    return restore(operation_id, **(fields | changes))
+
+
+def new_container(rig: Rig, *cuda: CudaState) -> None:
+    rig.node.containers["c2"] = container(*cuda, name="c2", claim=2, first_pid=200)

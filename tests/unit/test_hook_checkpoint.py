@@ -164,6 +164,36 @@ def test_dump_by_criu_is_only_watched_when_its_plugin_moves_the_processes() -> N
     assert rig.node.moves() == []
 
 
+def test_dump_is_done_only_when_criu_has_ended() -> None:
+    rig = Rig(container())
+    rig.call(by_criu())
+    rig.call(by_criu(phase=post().phase, outcome=Outcome.SUCCEEDED))
+
+    rig.keep(wait_s=1.0)
+    assert rig.operation("criu-1").state is S.VERIFYING
+    rig.node.runtimes = {CRIU + 1}
+    # The next dump need not wait for the keeper to see it.
+    answer = rig.call(by_criu("criu-2", runner=CRIU + 1))
+
+    assert answer.code is Code.OK
+    assert rig.operation("criu-1").state is S.DONE
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_operation_is_undone_when_its_claim_is_unprepared(*, gone: bool) -> None:
+    rig = Rig(container(RUNNING))
+    rig.call(pre(owner=GpuOwner.DRIVER))
+    if gone:
+        rig.fakes.records = ()
+
+    rig.keep(wait_s=1.0)
+
+    operation = rig.operation()
+    assert operation.state is (S.FAILED_CLEAN if gone else S.GPU_CHECKPOINTED)
+    assert ("was unprepared" in operation.text) is gone
+    assert rig.node.states("c1") == [RUNNING if gone else CHECKPOINTED]
+
+
 def test_source_is_brought_back_when_criu_ended_and_left_a_lock() -> None:
     rig = Rig(container(RUNNING))
     rig.call(by_criu())

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dra_driver.errors import CudaFailed
 from dra_driver.model.checkpoint import (
     Code,
     GpuOwner,
-    HookPhase,
-    HookRequest,
     OperationState,
     Outcome,
     Target,
@@ -18,44 +14,22 @@ from dra_driver.model.checkpoint import (
 from dra_driver.model.cuda import CudaState, DeviceMapping
 from dra_driver.model.manifest import Field
 from tests.builders import gpu, inventory, ref, uuid
-from tests.unit.hooking import CRIU, Rig, by_criu, container, post, pre, whole
+from tests.unit.hooking import (
+    CRIU,
+    Rig,
+    by_criu,
+    container,
+    new_container,
+    post,
+    pre,
+    restore,
+    restored,
+    taken,
+    whole,
+)
 
 S = OperationState
 RUNNING, LOCKED, CHECKPOINTED = CudaState.RUNNING, CudaState.LOCKED, CudaState.CHECKPOINTED
-
-
-def taken(rig: Rig, **changes: Any) -> None:
-    """Take checkpoint op-1 of container c1, which is gone then."""
-    assert rig.call(pre(**changes)).code is Code.OK
-    rig.call(post())
-    del rig.node.containers["c1"]
-    rig.keep()
-    assert rig.operation("op-1").state is S.DONE
-
-
-def restore(operation_id: str = "op-2", **changes: Any) -> HookRequest:
-    fields: dict[str, Any] = {
-        "operation_id": operation_id,
-        "phase": HookPhase.PRE_RESTORE,
-        "trigger": Trigger.OCI_HOOK,
-        "target": Target(container_id="c2"),
-        "claims": (ref(2).uid,),
-    }
-    return HookRequest(**(fields | changes))
-
-
-def restored(operation_id: str = "op-2", **changes: Any) -> HookRequest:
-    fields: dict[str, Any] = {
-        "phase": HookPhase.POST_RESTORE,
-        "trigger": Trigger.CRIU_SCRIPT,
-        "outcome": Outcome.SUCCEEDED,
-        "claims": (),
-    }
-    return restore(operation_id, **(fields | changes))
-
-
-def new_container(rig: Rig, *cuda: CudaState) -> None:
-    rig.node.containers["c2"] = container(*cuda, name="c2", claim=2, first_pid=200)
 
 
 def test_restore_is_verified_when_criu_brings_the_processes_back() -> None:
