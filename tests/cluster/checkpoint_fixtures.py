@@ -7,7 +7,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.cluster.checkpoint_cuda import CudaPlugin, cuda_plugin, plugin_line
+from tests.cluster.checkpoint_cuda import (
+    DRIVER_SETTINGS,
+    CudaPlugin,
+    cuda_plugin,
+    plugin_line,
+)
 from tests.cluster.checkpoint_hook import Hook
 from tests.cluster.checkpoint_script import ActionScript
 from tests.cluster.checkpoint_site import Checkpoints
@@ -73,7 +78,12 @@ def script(criu_on_node: Cluster) -> Iterator[ActionScript]:
 @pytest.fixture(scope="module")
 def hook(criu_on_node: Cluster) -> Iterator[Hook]:
     """The hook of the driver, which is as before again afterwards."""
-    deploy(criu_on_node, simulate="8xh100-80gb", components=("checkpoint-hook",))
+    deploy(
+        criu_on_node,
+        simulate="8xh100-80gb",
+        components=("checkpoint-hook",),
+        settings=DRIVER_SETTINGS,
+    )
     hook = Hook(cluster=criu_on_node)
     hook.wait_installed()
     yield hook

@@ -4,7 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from dra_driver.model.cuda import CudaState
 from tests.cluster import deployed
+from tests.cluster.checkpoint_cuda import CudaPlugin, start_with_cuda
 from tests.cluster.checkpoint_hook import (
     API_VERSION,
     RESTORE,
@@ -19,7 +21,7 @@ from tests.cluster.checkpoint_script import ActionScript
 from tests.cluster.checkpoint_site import Checkpoints, Count, restored_from
 from tests.cluster.life_plugin import plugin_container, renew_plugin
 from tests.cluster.life_processes import kill
-from tests.cluster.life_site import WHOLE, part
+from tests.cluster.life_site import WHOLE, Site, part
 from tests.kube.client import ApiError
 from tests.kube.process import wait_until
 
@@ -143,6 +145,19 @@ def test_operation_ends_clean_when_another_script_refuses_the_checkpoint(
     wait_at_work(checkpoints.site.cluster, source)
 
 
+def test_source_is_let_go_when_another_script_refuses_the_dump_that_was_taken(
+    checkpoints: Checkpoints, hook: Hook, other_script: ActionScript
+) -> None:
+    """CRIU calls all scripts in both cases alike: what another one says, the driver cannot hear."""
+    source = checkpoints.start_counting("source", POSSIBLE)
+    with other_script.refusing("post-dump"), pytest.raises(ApiError, match="criu failed"):
+        checkpoints.take("source")
+    assert checkpoints.archives() == frozenset()
+    assert state_of(hook.ended(source)) == "DONE"
+    wait_at_work(checkpoints.site.cluster, source)
+    checkpoints.take("source")
+
+
 def test_checkpoint_is_refused_in_time_when_the_plugin_hangs(
     checkpoints: Checkpoints, hook: Hook
 ) -> None:
@@ -151,3 +166,49 @@ def test_checkpoint_is_refused_in_time_when_the_plugin_hangs(
         checkpoints.take("source")
     wait_at_work(checkpoints.site.cluster, source)
     checkpoints.site.unchanged(source)
+
+
+@pytest.mark.parametrize("action", ["lock", "checkpoint"])
+def test_no_lock_is_left_when_cuda_state_cannot_be_saved(
+    checkpoints: Checkpoints, hook: Hook, cuda_hook: CudaPlugin, action: str
+) -> None:
+    source = start_with_cuda(checkpoints, "source", POSSIBLE)
+    cuda_hook.fail(action)
+    with (
+        cuda_hook.computing(source, gpu_of(source)),
+        pytest.raises(ApiError, match="criu failed"),
+    ):
+        checkpoints.take("source")
+    operation = hook.ended(source)
+    assert (state_of(operation), operation["gpuOwner"]) == ("FAILED_CLEAN", "GPU_OWNER_CRIU_PLUGIN")
+    assert action in cuda_hook.transitions(source)
+    assert cuda_hook.state(source) is CudaState.RUNNING
+    wait_at_work(checkpoints.site.cluster, source)
+
+
+def test_restored_pod_is_killed_when_its_cuda_state_does_not_come_back(
+    checkpoints: Checkpoints, hook: Hook, cuda_hook: CudaPlugin
+) -> None:
+    site = checkpoints.site
+    source = start_with_cuda(checkpoints, "source", POSSIBLE)
+    with cuda_hook.computing(source, gpu_of(source)):
+        image = checkpoints.image(checkpoints.take("source"))
+    operation = hook.ended(source)
+    assert state_of(operation) == "DONE"
+    assert cuda_hook.state(source) is CudaState.RUNNING
+    site.delete("source")
+    site.wait_gone("source")
+    cuda_hook.fail("restore")
+    request = with_config(WHOLE, gpu=gpu_of(source), restoreFrom=operation["operationId"])
+    site.create("restored", request, **restored_from(image))
+    site.wait_event("restored", "GPURestoreFailed")
+    wait_until(
+        lambda: "" if site.phase("restored") == "Failed" else site.phase("restored"),
+        waiting_for="the restored pod to be killed",
+    )
+    assert site.cluster.ctr.tasks().get(_container_of(site, "restored"), "STOPPED") == "STOPPED"
+
+
+def _container_of(site: Site, pod: str) -> str:
+    (status,) = site.pod(pod)["status"]["containerStatuses"]
+    return str(status["containerID"]).removeprefix("containerd://")
