@@ -113,7 +113,10 @@ class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_State.ValueType
     STATE_KILLING: _State.ValueType  # 10
     """The container is being killed, as its GPU state is broken."""
     STATE_DONE: _State.ValueType  # 11
-    """All that follow are final."""
+    """All that follow are final. The dump was written, or the restore verified, and the processes are
+    as they are to be. Whether a runtime keeps a dump is not told: another script of CRIU may refuse
+    it afterwards, or its archive may not be written. It is a checkpoint where the runtime says so.
+    """
     STATE_EXPIRED: _State.ValueType  # 12
     """The lease ended; all is as it was before."""
     STATE_FAILED_CLEAN: _State.ValueType  # 13
@@ -144,7 +147,10 @@ STATE_ROLLING_BACK: State.ValueType  # 9
 STATE_KILLING: State.ValueType  # 10
 """The container is being killed, as its GPU state is broken."""
 STATE_DONE: State.ValueType  # 11
-"""All that follow are final."""
+"""All that follow are final. The dump was written, or the restore verified, and the processes are
+as they are to be. Whether a runtime keeps a dump is not told: another script of CRIU may refuse
+it afterwards, or its archive may not be written. It is a checkpoint where the runtime says so.
+"""
 STATE_EXPIRED: State.ValueType  # 12
 """The lease ended; all is as it was before."""
 STATE_FAILED_CLEAN: State.ValueType  # 13
