@@ -38,7 +38,8 @@ def test_plugin_stays_flat_over_two_thousand_claims(root: Path) -> None:
         patient.close()
         hasty.close()
         assert after[0] <= threads + 2
-        assert after[1] <= descriptors + 2
+        # Each worker may have come to a connection of its own to the API server.
+        assert after[1] <= descriptors + WORKERS
         assert after[2] <= resident + 6 * MIB
         assert rig.specs() == []
         assert list((rig.state / "claims").iterdir()) == []
