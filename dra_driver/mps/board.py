@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from threading import Condition
+from threading import Condition, Event
 
 from dra_driver.model.device import GpuUuid
 from dra_driver.model.mps import GpuSharing
+
+PAUSE_S = 0.05
+"""A reader that has got news looks again after this at the earliest, and finds a burst as one."""
 
 
 class StateBoard:
@@ -73,14 +76,20 @@ class BoardWatch:
 
     def __init__(self, board: StateBoard) -> None:
         self._board = board
-        self.closed = False
+        self._closed = Event()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed.is_set()
 
     def __iter__(self) -> Iterator[tuple[GpuSharing, ...]]:
         revision = -1
         while (found := self._board.after(revision, self)) is not None:
             revision, states = found
             yield states
+            # Telling takes longer than a share does, on both sides.
+            self._closed.wait(PAUSE_S)
 
     def close(self) -> None:
-        self.closed = True
+        self._closed.set()
         self._board.wake()
