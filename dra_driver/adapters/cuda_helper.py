@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 
@@ -33,6 +34,8 @@ TRANSITIONS = {
     UNLOCK: "cuCheckpointProcessUnlock",
 }
 _NEEDED = (GET_THREAD, GET_STATE, *TRANSITIONS.values())
+
+_PR_SET_PDEATHSIG = 1
 
 _Step = tuple[str, int, int | None]
 """Function, what it returned, and the value that it gave."""
@@ -68,6 +71,8 @@ class _RestoreArgs(ctypes.Structure):
 
 
 def main(action: str, library: str, values: Sequence[str]) -> None:
+    # What outlives the plugin would move a process after the next plugin has brought it back.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     _say({"pid": os.getpid()})
     try:
         _say({"step": LOAD})
