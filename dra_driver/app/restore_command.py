@@ -138,6 +138,7 @@ def _here(request: RestoreRequest, progress: Progress) -> RestoreReport:
     with closing(open_archive(Path(request.archive))) as archive:
         full = _completed(request, read_facts(archive))
         row = _looked_up(full) if full.operation else None
+        _check_namespace(full, row)
         progress.step(f"writing the image of {archive.name} to {request.output}")
         with NewFile(request.output) as target:
             try:
@@ -168,6 +169,7 @@ def _on_node(request: RestoreRequest, progress: Progress) -> RestoreReport:
         facts = facts_of(parse_object(found.output))
         full = _completed(request, facts)
         row = _operation(plugins, plugin, full, facts)
+        _check_namespace(full, row)
         progress.step(f"importing {facts.size_bytes} bytes into containerd of node {request.node}")
         options = ("--image", full.image, "--container", full.container, "--ctr", full.ctr)
         socket = ("--containerd-socket", full.containerd_socket)
@@ -197,6 +199,17 @@ def _operation(
         listed, pod_uid=facts.pod_uid, container=request.container, archive=request.archive
     )
     return None if found is None else OperationRow(node=plugin.node, operation=found)
+
+
+def _check_namespace(request: RestoreRequest, row: OperationRow | None) -> None:
+    """The node's driver tells claims of one namespace nothing of another's checkpoints."""
+    claims = () if row is None else row.operation.get("claims") or ()
+    of = sorted({str(each["namespace"]) for each in claims})
+    if row is not None and of and request.namespace not in of:
+        raise SettingsError(
+            f"--namespace is {request.namespace!r}: operation {row.operation['operationId']} is of"
+            f" claims in {', '.join(of)}, and claims elsewhere cannot name it; give that namespace"
+        )
 
 
 def _completed(request: RestoreRequest, facts: ArchiveFacts) -> RestoreRequest:

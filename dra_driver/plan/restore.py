@@ -88,7 +88,11 @@ def check_restore_from(
         ClaimRejected: it cannot be restored with this claim.
     """
     named = record.restore_from or ""
-    recorded = _manifest(named, checkpoint)
+    own = checkpoint is not None and any(
+        each.namespace == record.claim.namespace for each in checkpoint.claims
+    )
+    # Nobody is told anything of what others have, not even that it is there.
+    recorded = _manifest(named, checkpoint if own else None)
     if isinstance(recorded, Problem):
         raise ClaimRejected(Reason.NOT_SUPPORTED, f"claim {record.claim}: {recorded.text}")
     partial = checkpoint is not None and len(checkpoint.claims) > 1
@@ -103,7 +107,8 @@ def _manifest(named: str, checkpoint: Operation | None) -> Manifest | Problem:
     if checkpoint is None:
         text = (
             f"checkpoint operation {named} is not known on this node: a checkpoint is restored on"
-            " the node where it was taken, and operations are kept for some days"
+            " the node and in the namespace where it was taken, and operations are kept for some"
+            " days"
         )
         return Problem(code=Code.FAILED_PRECONDITION, text=text)
     taken = checkpoint.kind is Kind.CHECKPOINT and checkpoint.outcome is Outcome.SUCCEEDED

@@ -81,6 +81,16 @@ def test_names_that_are_given_are_used(site: Site) -> None:
     )
 
 
+def test_nothing_is_imported_when_the_claim_would_be_of_another_namespace(site: Site) -> None:
+    claims = [{"namespace": "team", "name": "gpus", "uid": "1"}]
+    site.node.operations.append({**operation(manifest=MANIFEST), "claims": claims})
+    asked = ("restore", str(site.archive), "--import", "--node", "node-a")
+    ended = site.ask(*asked, "-n", "else")
+    assert (ended.status, ended.out, site.node.imported) == (2, "", [])
+    assert "--namespace is 'else': operation op-1 is of claims in team" in ended.err
+    assert site.ask(*asked).status == 0
+
+
 def test_checkpoint_without_an_operation_is_restored_without_a_claim(site: Site) -> None:
     site.node.refuse["ListOperations"] = "UNAVAILABLE"
     ended = site.ask("restore", str(site.archive), "--import", "--node", "node-a")

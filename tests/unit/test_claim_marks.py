@@ -137,3 +137,19 @@ def test_claim_restores_what_fits_and_no_other() -> None:
     failed = replace(taken, outcome=Outcome.FAILED)
     with pytest.raises(ClaimRejected, match="op-1 took no checkpoint"):
         planned(restoreFrom="op-1", operations={"op-1": failed})
+
+
+def test_checkpoint_of_another_namespace_is_not_known() -> None:
+    first = planned(checkpoint="BestEffort").record
+    taken = operation(
+        claims=(replace(first.claim, namespace="other"),),
+        outcome=Outcome.SUCCEEDED,
+        manifest=build_manifest((first,), TWO_GPUS, node=NODE),
+    )
+    said = []
+    for operations in ({"op-1": taken}, {"op-1": replace(taken, outcome=Outcome.FAILED)}, {}):
+        with pytest.raises(ClaimRejected) as refused:
+            planned(restoreFrom="op-1", operations=operations)
+        said.append(str(refused.value))
+    assert "op-1 is not known on this node" in said[0]
+    assert len(set(said)) == 1
