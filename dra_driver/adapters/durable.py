@@ -80,14 +80,16 @@ class DurableFolder:
         with self.staged(name, content) as staged:
             staged.commit()
 
-    def staged(self, name: str, content: bytes) -> Staged:
-        """Write a file out beside its place, durably; it goes with the block unless committed.
+    def staged(self, name: str, content: bytes, *, lasting: bool = True) -> Staged:
+        """Write a file out beside its place; it goes with the block unless committed.
+
+        Without `lasting`, a power cut may leave it empty in its place.
 
         Raises:
             AdapterError: it could not.
         """
         with self.reported(f"write {name} into"):
-            return self._stage(name, content)
+            return self._stage(name, content, lasting=lasting)
 
     def unlink(self, name: str) -> bool:
         """Remove a file; False where there was none. A power cut may undo it until `sync`."""
@@ -158,7 +160,7 @@ class DurableFolder:
         """Turn failures of the operating system into an AdapterError that says what to do."""
         return Reported(action, f"{self._text} ({self._setting})")
 
-    def _stage(self, name: str, content: bytes) -> Staged:
+    def _stage(self, name: str, content: bytes, *, lasting: bool) -> Staged:
         for _ in range(_ATTEMPTS):
             try:
                 staged = Staged(self, name, mode=self._mode)
@@ -166,7 +168,7 @@ class DurableFolder:
                 self.path.mkdir(parents=True, exist_ok=True)
                 continue
             try:
-                if staged.fill(content):
+                if staged.fill(content, lasting=lasting):
                     return staged
             except BaseException:
                 staged.close()
@@ -233,7 +235,7 @@ class Staged:
         self._descriptor = os.open(self._path, flags, mode)
         self._status = _NOTHING
 
-    def fill(self, content: bytes) -> bool:
+    def fill(self, content: bytes, *, lasting: bool) -> bool:
         """Write the content out; False where a cleaner took the file before it was locked."""
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         _write_all(self._descriptor, content)
@@ -242,7 +244,8 @@ class Staged:
             return False
         if stat.S_IMODE(self._status.st_mode) != self._mode:
             os.fchmod(self._descriptor, self._mode)
-        os.fsync(self._descriptor)
+        if lasting:
+            os.fsync(self._descriptor)
         return True
 
     def commit(self) -> os.stat_result:

@@ -20,6 +20,12 @@ from uuid import uuid4
 from dra_driver import log
 from dra_driver.adapters.durable import DurableFolder, Staged
 from dra_driver.adapters.lock_file import LockFile
+from dra_driver.adapters.record_transaction import (
+    ENDING,
+    RecordTransaction,
+    file_of,
+    is_intent,
+)
 from dra_driver.errors import AdapterError
 from dra_driver.model.device import GpuUuid
 from dra_driver.model.record import NewerRecord, Record
@@ -28,7 +34,6 @@ from dra_driver.state import codec
 
 _log = log.get(__name__)
 
-_ENDING = ".json"
 _SETTING = "--state-dir"
 _LOCK_WAIT_S = 10.0
 _LOCK_POLL_S = 0.002
@@ -85,17 +90,25 @@ class RecordFiles:
     def transaction(self, intended: Record | None = None) -> Iterator[JournalTransaction]:
         """Hold the lock of all processes; what was put or deleted is durable at the end.
 
+        Only an `intended` that is RESERVED is not: it has to outlive processes, which it does from
+        its rename on, and no boot, as it holds nothing in the next one. What a power cut leaves of
+        it is nothing, the whole or an empty file, which no other write leaves.
+
         `intended` is written out before the lock is taken, and the folder synced after it is free,
         so that transactions wait for no disk but their own and share syncs. Others may thus see a
         record that a power cut could still take; but a power cut ends the boot, and a record of
         another boot holds nothing anyway.
         """
-        writing = nullcontext() if intended is None else self._folder.staged(*_file_of(intended))
+        writing = (
+            nullcontext()
+            if intended is None
+            else self._folder.staged(*file_of(intended), lasting=not is_intent(intended))
+        )
         with writing as staged, self._mutex, self._locked() as descriptor:
             self._refresh(descriptor)
-            transaction = _Transaction(self, descriptor, intended, staged)
+            transaction = RecordTransaction(self, descriptor, intended, staged)
             yield transaction
-        if transaction.changed:
+        if transaction.unsynced:
             self._folder.sync()
 
     def records(self) -> Mapping[str, Record]:
@@ -112,7 +125,7 @@ class RecordFiles:
         uid = record.claim.uid
         self._refuse_newer(uid)
         with self._change(descriptor), ExitStack() as own:
-            file = staged or own.enter_context(self._folder.staged(*_file_of(record)))
+            file = staged or own.enter_context(self._folder.staged(*file_of(record)))
             identity = _identity(file.commit())
             self._forget(uid)
             self._remember(record, identity)
@@ -120,7 +133,7 @@ class RecordFiles:
     def delete(self, descriptor: int, uid: str) -> None:
         self._refuse_newer(uid)
         with self._change(descriptor):
-            self._folder.unlink(f"{uid}{_ENDING}")
+            self._folder.unlink(f"{uid}{ENDING}")
             self._forget(uid)
 
     def _refuse_newer(self, uid: str) -> None:
@@ -148,9 +161,9 @@ class RecordFiles:
             self._folder.sweep()
         self._view = None
         uids = {
-            name.removesuffix(_ENDING)
+            name.removesuffix(ENDING)
             for name in self._folder.names()
-            if name.endswith(_ENDING) and not name.startswith(".")
+            if name.endswith(ENDING) and not name.startswith(".")
         }
         for gone in self._identities.keys() - uids:
             self._forget(gone)
@@ -175,7 +188,7 @@ class RecordFiles:
                 del self._by_key[key]
 
     def _read(self, uid: str, descriptor: int) -> None:
-        name = f"{uid}{_ENDING}"
+        name = f"{uid}{ENDING}"
         try:
             identity = _identity((self._folder.path / name).stat())
             if self._identities.get(uid) == identity:
@@ -188,6 +201,9 @@ class RecordFiles:
                 with self._folder.reported(f"read {name} in"):
                     raise
             self._set_aside(name, f"it cannot be read: {error.strerror}", descriptor)
+            return
+        if content == b"":
+            self._drop(name, descriptor)
             return
         decoded = codec.decode(content or b"")
         match decoded:
@@ -212,6 +228,12 @@ class RecordFiles:
             f"journal entry {path} was written by a newer gpuslice ({what}): upgrade this node's"
             " plugin again, or roll back only after the claim's pods are gone"
         )
+
+    def _drop(self, name: str, descriptor: int) -> None:
+        """Remove an intent that a power cut has emptied; its boot and its effects are gone."""
+        with self._change(descriptor):
+            self._folder.unlink(name)
+        _log.info("Removed an intent that was never written out", file=name)
 
     def _set_aside(self, name: str, reason: str, descriptor: int) -> None:
         number = 1
@@ -250,39 +272,6 @@ class RecordFiles:
                 )
             pause = pause or Event()
             pause.wait(_LOCK_POLL_S)
-
-
-class _Transaction:
-    def __init__(
-        self, files: RecordFiles, descriptor: int, intended: Record | None, staged: Staged | None
-    ) -> None:
-        self._files = files
-        self._descriptor = descriptor
-        self._intended = intended
-        self._staged = staged
-        self.changed = False
-
-    def records(self) -> Mapping[str, Record]:
-        return self._files.records()
-
-    def on(self, gpus: Iterable[GpuUuid] = (), *, pods: Iterable[str] = ()) -> Mapping[str, Record]:
-        return self._files.on(gpus, pods=pods)
-
-    def newer(self) -> Mapping[str, NewerRecord]:
-        return self._files.newer()
-
-    def put(self, record: Record) -> None:
-        self.changed = True
-        staged, self._staged = (self._staged if record is self._intended else None), None
-        self._files.put(self._descriptor, record, staged)
-
-    def delete(self, uid: str) -> None:
-        self.changed = True
-        self._files.delete(self._descriptor, uid)
-
-
-def _file_of(record: Record) -> tuple[str, bytes]:
-    return f"{record.claim.uid}{_ENDING}", codec.encode(record).encode()
 
 
 def _keys(record: Record) -> tuple[str, ...]:

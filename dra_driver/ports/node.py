@@ -121,7 +121,8 @@ class Journal(Protocol):
 
         Args:
             intended: what will most likely be put: this very object can be written out before the
-                lock is taken. Nothing is entered without `put`.
+                lock is taken. Nothing is entered without `put`. Where it is RESERVED, it outlives
+                processes, but maybe no power cut: it holds nothing in the next boot.
 
         Raises:
             AdapterError: the journal cannot be read or written.

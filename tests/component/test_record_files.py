@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from dra_driver.adapters.clock import SystemClock
 from dra_driver.adapters.durable import DurableFolder
 from dra_driver.adapters.record_file import RecordFiles
 from dra_driver.errors import AdapterError
+from dra_driver.model.record import RecordState
 from dra_driver.state import codec
 from tests.builders import claim_uid
 from tests.fakes.clock import FakeClock
@@ -155,6 +157,42 @@ def test_journal_sets_a_damaged_entry_aside_and_says_so_once(tmp_path: Path) -> 
         f"{claim_uid(1)}.json.damaged-1",
         f"{claim_uid(1)}.json.damaged-2",
     ]
+
+
+def test_journal_drops_an_intent_that_a_power_cut_has_emptied(tmp_path: Path) -> None:
+    recorder, theirs = FakeRecorder(), open_journal(tmp_path)
+    put(theirs, 2)
+    (tmp_path / "claims" / f"{claim_uid(1)}.json").touch()
+    assert uids(open_journal(tmp_path, recorder)) == [claim_uid(2)]
+    assert [path.name for path in (tmp_path / "claims").iterdir()] == [f"{claim_uid(2)}.json"]
+    assert recorder.counted(UNREADABLE, cause="damaged") == 0
+    assert uids(theirs) == [claim_uid(2)]
+
+
+def test_journal_waits_for_the_disk_only_with_what_outlives_the_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[bool] = []
+    fsync = os.fsync
+
+    def watched(descriptor: int) -> None:
+        synced.append(stat.S_ISDIR(os.fstat(descriptor).st_mode))
+        fsync(descriptor)
+
+    journal = open_journal(tmp_path)
+    intent, prepared = record(1, state=RecordState.RESERVED), record(1)
+    monkeypatch.setattr(os, "fsync", watched)
+    with journal.transaction(intent) as view:
+        view.put(intent)
+    assert synced == []
+    assert uids(open_journal(tmp_path)) == [claim_uid(1)]
+    with journal.transaction(prepared) as view:
+        view.put(prepared)
+    assert synced == [False, True]
+    with journal.transaction(intent) as view:
+        view.put(intent)
+        view.delete(claim_uid(1))
+    assert synced == [False, True, True]
 
 
 def test_journal_sets_aside_an_entry_that_speaks_of_another_claim(tmp_path: Path) -> None:
