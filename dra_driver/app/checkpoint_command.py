@@ -7,7 +7,7 @@ the node's checkpoint service before and after, by `gpuslice hook` in the plugin
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from threading import Event
 from typing import Any
 from uuid import uuid4
@@ -118,14 +118,23 @@ class _Checkpoint:
             **_request(found, operation_id),
             "leaseSeconds": found.asked.timeout_s + _LEASE_MARGIN_S,
         }
+        try:
+            self._ask_to_begin(plugin, request)
+        except BaseException:
+            # The node may be at it still, with the container's processes off their GPUs.
+            with suppress(FatalError):
+                self._plugins.hook(plugin, "Abort", {"operationId": operation_id})
+            raise
+        return operation_id
+
+    def _ask_to_begin(self, plugin: NodePlugin, request: dict[str, Any]) -> None:
         if self._wish.host_only:
             self._progress.step("telling the driver that GPU state is not needed")
-            request["acceptHostOnly"] = True
+            asked: dict[str, Any] = {"acceptHostOnly": True}
         else:
             self._progress.step("letting the driver take the processes off their GPUs")
-            request["gpuOwner"] = "GPU_OWNER_DRIVER"
-        self._plugins.hook(plugin, "PreCheckpoint", request)
-        return operation_id
+            asked = {"gpuOwner": "GPU_OWNER_DRIVER"}
+        self._plugins.hook(plugin, "PreCheckpoint", {**request, **asked})
 
     def _dump(self, found: FoundContainer, plugin: NodePlugin | None, operation_id: str) -> str:
         asked = found.asked

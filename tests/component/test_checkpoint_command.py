@@ -183,21 +183,36 @@ def test_driver_hears_of_a_failure(site: Site) -> None:
     assert "criu failed" in after["message"]
 
 
+class Impatient:
+    """Goes away at a step."""
+
+    def __init__(self, step: str) -> None:
+        self._step = step
+
+    def step(self, text: str) -> None:
+        if text.startswith(self._step):
+            raise KeyboardInterrupt
+
+    def amount(self, done_bytes: int, total_bytes: int) -> None:
+        pass
+
+
 def test_driver_hears_of_a_person_who_goes_away(site: Site) -> None:
-    class Impatient:
-        def step(self, text: str) -> None:
-            if text.startswith("checkpointing"):
-                raise KeyboardInterrupt
-
-        def amount(self, done_bytes: int, total_bytes: int) -> None:
-            pass
-
     kubeconfig = site.cluster.kubeconfig(site.folder)
     wish = CheckpointWish(pod="trainer", driver_owned=True, kubeconfig=kubeconfig)
     with pytest.raises(KeyboardInterrupt):
-        checkpoint(wish, Impatient())
+        checkpoint(wish, Impatient("checkpointing"))
     (after,) = site.node.called("PostCheckpoint")
     assert after["outcome"] == "OUTCOME_UNKNOWN"
+
+
+def test_operation_is_undone_when_a_person_goes_away_while_it_begins(site: Site) -> None:
+    kubeconfig = site.cluster.kubeconfig(site.folder)
+    wish = CheckpointWish(pod="trainer", driver_owned=True, kubeconfig=kubeconfig)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint(wish, Impatient("letting the driver"))
+    (undone,) = site.node.called("Abort")
+    assert undone["operationId"].startswith("cli-")
 
 
 def test_driver_that_refuses_is_obeyed(site: Site) -> None:
