@@ -72,7 +72,8 @@ def open_archive(path: Path, *, folder: Path | None = None) -> io.BufferedReader
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise AdapterError(f"{path} is no regular file: name an archive of a checkpoint")
-    return os.fdopen(descriptor, "rb")
+    # With the path as its name, which messages are about.
+    return open(path, "rb", opener=lambda *_: descriptor)
 
 
 def read_facts(archive: io.BufferedReader) -> ArchiveFacts:

@@ -26,6 +26,8 @@ _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
     ("grpc.enable_http_proxy", 0),
+    # Manifests of a thousand operations may take more than the usual 4 MiB.
+    ("grpc.max_receive_message_length", -1),
 )
 
 

@@ -98,8 +98,9 @@ def test_archive_of_something_else_is_refused(
 def test_file_that_is_no_tar_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / NAME
     path.write_bytes(content)
-    with pytest.raises(AdapterError, match=r"no tar archive|no config\.dump"):
+    with pytest.raises(AdapterError, match=r"no tar archive|no config\.dump") as refused:
         facts(path)
+    assert str(refused.value).startswith(str(path))
 
 
 def test_archive_is_opened_in_its_folder_alone(tmp_path: Path) -> None:

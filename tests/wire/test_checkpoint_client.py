@@ -15,6 +15,9 @@ from dra_api.checkpoint import checkpoint_v1alpha1_pb2_grpc as checkpoint_grpc
 from dra_driver.adapters.checkpoint_client import METHODS, HookRefused, call_hook
 from dra_driver.errors import AdapterError
 
+_LARGE = 5 << 20
+"""More than gRPC takes unless told so; a node with many GPUs keeps a thousand operations."""
+
 
 class Service(checkpoint_grpc.CheckpointHookServicer):
     def __init__(self) -> None:
@@ -29,6 +32,9 @@ class Service(checkpoint_grpc.CheckpointHookServicer):
         return checkpoint.HookResponse(
             operation_id=request.operation_id, state=checkpoint.STATE_DELEGATED
         )
+
+    def GetOperation(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return checkpoint.Operation(operation_id=request.operation_id, message="x" * _LARGE)
 
 
 @pytest.fixture
@@ -82,6 +88,11 @@ def test_refusal_is_passed_on(socket: Path, name: str, code: str, reason: str) -
         pre(socket, operationId=name)
     assert (caught.value.code, caught.value.reason) == (code, reason)
     assert str(caught.value) == f"PreCheckpoint was refused: {code}: {reason}"
+
+
+def test_large_answer_is_read(socket: Path) -> None:
+    answer = call_hook(socket, "GetOperation", {"operationId": "a"}, timeout_s=10.0)
+    assert len(answer["message"]) == _LARGE
 
 
 def test_method_of_a_newer_service_is_refused(socket: Path) -> None:
