@@ -29,7 +29,7 @@ from dra_driver.app.operations_command import OperationRow, find_operation
 from dra_driver.errors import FatalError, SettingsError
 from dra_driver.model.manifest import Manifest
 from dra_driver.plan.manifest import read_manifest
-from dra_driver.plan.operation_choice import checkpoint_operation
+from dra_driver.plan.operation_choice import checkpoint_operation, word
 from dra_driver.plan.restore_objects import RestoreWish, restore_notes, restore_objects
 
 _IMPORT_SILENCE_S = 3600.0
@@ -37,6 +37,7 @@ _IMAGE = re.compile(r"[a-z0-9][a-z0-9.-]*(:\d+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+:
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)")
 _NAME_MAX = 63
+_NOTHING_TAKEN = frozenset(("STATE_FAILED_CLEAN", "STATE_EXPIRED"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,7 +251,19 @@ def _report(
         image=request.image,
         file=file,
         objects=restore_objects(wish),
-        notes=(*notes, *restore_notes(wish)),
+        notes=(*notes, *_doubts(row), *restore_notes(wish)),
+    )
+
+
+def _doubts(row: OperationRow | None) -> tuple[str, ...]:
+    """Why the node will not restore from an operation, as far as its state tells."""
+    if row is None or row.operation["state"] not in _NOTHING_TAKEN:
+        return ()
+    told = f"{word(row.operation['state'])}: {row.operation['message']}"
+    return (
+        f"operation {row.operation['operationId']} ended as {told}; so a claim that names it is"
+        " refused. If the kubelet called the checkpoint a success, take restoreFrom out of the"
+        " claim: whether it fits is seen when it runs",
     )
 
 

@@ -91,6 +91,15 @@ def test_nothing_is_imported_when_the_claim_would_be_of_another_namespace(site: 
     assert site.ask(*asked).status == 0
 
 
+def test_person_is_told_when_the_claim_will_be_refused(site: Site) -> None:
+    failed = operation(manifest=MANIFEST, state="FAILED_CLEAN", message="the runtime ended")
+    site.node.operations.append(failed)
+    ended = site.ask("restore", str(site.archive), "--import", "--node", "node-a")
+    assert ended.status == 0
+    assert "note: operation op-1 ended as failed clean: the runtime ended;" in ended.err
+    assert "take restoreFrom out of the claim" in ended.err
+
+
 def test_checkpoint_without_an_operation_is_restored_without_a_claim(site: Site) -> None:
     site.node.refuse["ListOperations"] = "UNAVAILABLE"
     ended = site.ask("restore", str(site.archive), "--import", "--node", "node-a")
