@@ -260,11 +260,12 @@ def _doubts(row: OperationRow | None) -> tuple[str, ...]:
     if row is None or row.operation["state"] not in _NOTHING_TAKEN:
         return ()
     told = f"{word(row.operation['state'])}: {row.operation['message']}"
-    return (
+    text = (
         f"operation {row.operation['operationId']} ended as {told}; so a claim that names it is"
         " refused. If the kubelet called the checkpoint a success, take restoreFrom out of the"
-        " claim: whether it fits is seen when it runs",
+        " claim: whether it fits is seen when it runs"
     )
+    return (text,)
 
 
 def _manifest(row: OperationRow) -> Manifest | None:
