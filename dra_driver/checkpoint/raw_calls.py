@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final, Protocol
 
-from dra_driver.checkpoint.raw_line import OK, Phase, RawHead, RawRequest, Role, veto
+from dra_driver.checkpoint.raw_line import OK, Marker, Phase, RawHead, RawRequest, Role, veto
 from dra_driver.errors import AdapterError
 from dra_driver.model.checkpoint import (
     Code,
@@ -34,8 +34,7 @@ from dra_driver.model.owner import ProcessOwner
 _VETOES: Final = frozenset(
     (Code.FAILED_PRECONDITION, Code.RESOURCE_EXHAUSTED, Code.ABORTED, Code.DATA_LOSS)
 )
-"""Codes that stop the runtime. Whatever else is wrong with us must not keep pods from their work:
-a restored container is verified in any case."""
+"""Codes that stop the runtime wherever it asks."""
 
 _POD_KEYS: Final = {
     "pod_uid": ("io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid"),
@@ -92,13 +91,10 @@ class RawCalls:
         try:
             request = self._request(raw, peer_pid)
         except AdapterError as error:
-            return self._said(HookAnswer(code=Code.UNAVAILABLE, text=str(error)))
+            return _said(raw.head, HookAnswer(code=Code.UNAVAILABLE, text=str(error)))
         if request is None:
             return OK
-        return self._said(self._handler.call(request, deadline))
-
-    def _said(self, answer: HookAnswer) -> bytes:
-        return veto(answer.text) if answer.code in _VETOES else OK
+        return _said(raw.head, self._handler.call(request, deadline))
 
     def _request(self, raw: RawRequest, peer_pid: int) -> HookRequest | None:
         """None: there is nothing to do in this phase, or the caller is no container's."""
@@ -155,6 +151,26 @@ class RawCalls:
             outcome=meaning.outcome,
             outcome_text=meaning.text,
         )
+
+
+def _said(head: RawHead, answer: HookAnswer) -> bytes:
+    stops = answer.code in _VETOES or (answer.code is not Code.OK and _closes(head))
+    return veto(answer.text) if stops else OK
+
+
+def _closes(head: RawHead) -> bool:
+    """Whether a container must not go on because we cannot tell what would become of its GPU.
+
+    That is where the program itself closes while we are away. Whatever else is wrong with us must
+    not keep pods from their work.
+    """
+    match head.phase:
+        case Phase.PRE_DUMP:
+            return head.marker is not Marker.NO
+        case Phase.CREATE_RUNTIME:
+            return True
+        case _:
+            return False
 
 
 def _ref(pid: int | None, started: int | None) -> ProcessRef | None:

@@ -14,7 +14,6 @@ from threading import BoundedSemaphore, Event, Thread
 from dra_driver import log
 from dra_driver.checkpoint.raw_line import (
     MAX_LINE,
-    OK,
     RawLineError,
     RawRequest,
     decode,
@@ -146,9 +145,8 @@ class RawSocket:
         try:
             request = self._read(connection, Deadline(started_s + READ_S))
         except RawLineError as error:
-            # A program of another release: it must not keep containers from starting.
+            # A program of another release, perhaps. Without an answer it does as while we are away.
             _log.warning("Did not understand a call of gpuslice-hook", error=str(error))
-            connection.sendall(OK)
             return
         answer = self._answer(request, pid, Deadline(started_s + ANSWER_S))
         connection.settimeout(READ_S)
@@ -156,7 +154,7 @@ class RawSocket:
 
     def _read(self, connection: socket.socket, deadline: Deadline) -> RawRequest:
         """Raises RawLineError, or OSError where nothing comes in time."""
-        data = b""
+        data = self._some(connection, deadline)
         while b"\n" not in data:
             if len(data) >= MAX_LINE:
                 raise RawLineError(f"no line ends within the first {MAX_LINE} bytes")

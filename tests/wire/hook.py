@@ -13,7 +13,7 @@ import grpc
 
 from dra_api.checkpoint import checkpoint_v1alpha1_pb2_grpc as api_grpc
 from dra_driver.checkpoint.host import HookHost, HookPaths
-from dra_driver.checkpoint.raw_line import Phase, RawHead, RawRequest, encode
+from dra_driver.checkpoint.raw_line import Marker, Phase, RawHead, RawRequest, encode
 from tests.fakes.checkpoint import FakeHook
 from tests.waiting import eventually
 
@@ -84,7 +84,13 @@ def received(connection: socket.socket) -> bytes:
 
 
 def line(
-    phase: Phase, *, pid: int | None = 100, criu: int | None = 900, body: bytes = b"", **head: str
+    phase: Phase,
+    *,
+    pid: int | None = 100,
+    criu: int | None = 900,
+    body: bytes = b"",
+    marker: Marker | None = None,
+    **head: str,
 ) -> bytes:
     """What gpuslice-hook sends; processes of the fakes start at ten times their pid."""
     return encode(
@@ -97,6 +103,7 @@ def line(
                 criu_started=criu * 10 if criu else None,
                 length=len(body),
                 claim=head.get("claim"),
+                marker=marker,
             ),
             body=body,
         )

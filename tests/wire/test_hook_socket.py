@@ -9,7 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event
 
-from dra_driver.checkpoint.raw_line import MAX_LINE, Phase
+import pytest
+
+from dra_driver.checkpoint.raw_line import MAX_LINE, Marker, Phase
 from dra_driver.checkpoint.raw_socket import CALLS_MAX
 from dra_driver.model.checkpoint import Operation, OperationState
 from dra_driver.model.cuda import CudaState
@@ -96,11 +98,13 @@ def test_dump_is_vetoed_in_words_when_it_is_refused(root: Path) -> None:
     assert answer.startswith(b"VETO claim team-a/claim-1 has a share of GPU ")
 
 
-def test_dump_goes_on_when_only_the_driver_is_in_trouble(root: Path) -> None:
+def test_dump_is_stopped_when_what_it_takes_cannot_be_kept(root: Path) -> None:
     hook = fakes(RUNNING)
     hook.store.broken = True
     with hosted(hook, root) as served:
-        assert said(served.paths.raw, line(Phase.PRE_DUMP)) == b"OK\n"
+        answer = said(served.paths.raw, line(Phase.PRE_DUMP))
+
+    assert answer.startswith(b"VETO the disk is full")
 
 
 def test_dump_that_failed_is_told_when_network_unlock_comes_without_post_dump(root: Path) -> None:
@@ -131,14 +135,29 @@ def test_other_users_get_no_answer(root: Path) -> None:
         assert served.host.handler.operations() == ()
 
 
-def test_rubbish_is_let_pass(root: Path) -> None:
+def test_rubbish_gets_no_answer_so_that_the_program_decides(root: Path) -> None:
     with hosted(fakes(RUNNING), root) as served:
         for rubbish in (b"GPUSLICE9 x\n", b"\0" * 100 + b"\n", b"half", b""):
-            assert said(served.paths.raw, rubbish) == b"OK\n"
+            with suppress(ConnectionError):
+                assert said(served.paths.raw, rubbish) == b""
         with suppress(ConnectionError):
             said(served.paths.raw, b"x" * (4 * MAX_LINE))
         assert said(served.paths.raw, line(Phase.PRE_DUMP)) == b"OK\n"
         assert len(served.host.handler.operations()) == 1
+
+
+@pytest.mark.parametrize(
+    ("marker", "answer"), [(Marker.YES, b"VETO "), (None, b"VETO "), (Marker.NO, b"OK\n")]
+)
+def test_dump_of_a_marked_container_is_stopped_when_we_cannot_judge_it(
+    root: Path, marker: Marker | None, answer: bytes
+) -> None:
+    hook = fakes(RUNNING)
+    hook.inventory = None
+    with hosted(hook, root) as served:
+        said_to_it = said(served.paths.raw, line(Phase.PRE_DUMP, marker=marker))
+        assert said_to_it.startswith(answer)
+        assert said(served.paths.raw, line(Phase.POST_DUMP)) == b"OK\n"
 
 
 def test_slow_callers_hold_up_nobody_and_go(root: Path) -> None:
