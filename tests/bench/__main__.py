@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tests.bench.hook import measure_hook
+from tests.bench.hook_report import hook_table, missed
 from tests.bench.measure import FULL, SHORT
 from tests.bench.report import ratios, table
 from tests.bench.run import run
@@ -24,23 +26,34 @@ _FORMS = {"full": FULL, "short": SHORT}
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="hack/bench")
-    parser.add_argument("action", choices=[*_FORMS, "record"])
+    parser.add_argument("action", choices=[*_FORMS, "hook", "record"])
     parser.add_argument("--reference", type=Path)
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     if given.action == "record":
         return record(given.out or _newest())
-    document = run(
-        _FORMS[given.action], name=given.action, binary=given.reference, folder=given.folder
-    )
+    if given.action == "hook":
+        document = measure_hook(given.folder)
+        text = hook_table(document)
+    else:
+        document = run(
+            _FORMS[given.action], name=given.action, binary=given.reference, folder=given.folder
+        )
+        text = table(document)
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     out: Path = given.out or HERE / "results" / f"{stamp}-{given.action}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(spelled(document))
-    print(table(document))
+    print(text)
     print(f"figures: {out}", file=sys.stderr)
-    return compare(document) if given.action == "short" else 0
+    match given.action:
+        case "short":
+            return compare(document)
+        case "hook":
+            return judge(document)
+        case _:
+            return 0
 
 
 def record(path: Path) -> int:
@@ -67,6 +80,14 @@ def with_table(readme: str, document: dict[str, Any]) -> str:
 def compare(document: dict[str, Any]) -> int:
     """Say what became slower than recorded; 1 where something did."""
     found = regressions(ratios(document), ratios(json.loads(RECORDED.read_text())))
+    for text in found:
+        print(f"bench: {text}", file=sys.stderr)
+    return 1 if found else 0
+
+
+def judge(document: dict[str, Any]) -> int:
+    """Say which aims the hook missed; 1 where it missed one."""
+    found = missed(document)
     for text in found:
         print(f"bench: {text}", file=sys.stderr)
     return 1 if found else 0
