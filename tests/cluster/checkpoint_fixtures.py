@@ -78,12 +78,7 @@ def script(criu_on_node: Cluster) -> Iterator[ActionScript]:
 @pytest.fixture(scope="module")
 def hook(criu_on_node: Cluster) -> Iterator[Hook]:
     """The hook of the driver, which is as before again afterwards."""
-    deploy(
-        criu_on_node,
-        simulate="8xh100-80gb",
-        components=("checkpoint-hook",),
-        settings=DRIVER_SETTINGS,
-    )
+    deploy_hook(criu_on_node)
     hook = Hook(cluster=criu_on_node)
     hook.wait_installed()
     yield hook
@@ -103,6 +98,16 @@ def other_script(hook: Hook) -> Iterator[ActionScript]:
     """A script that CRIU calls in each action, before the hook."""
     with _script_on(hook.cluster) as script, hook.beside(f"action-script {script.path}"):
         yield script
+
+
+def deploy_hook(cluster: Cluster, *components: str) -> None:
+    """Install the driver with its hook and what its commands need on the node, and more."""
+    deploy(
+        cluster,
+        simulate="8xh100-80gb",
+        components=("checkpoint-hook", "checkpoint-archives", *components),
+        settings=DRIVER_SETTINGS,
+    )
 
 
 @contextmanager
