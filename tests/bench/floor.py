@@ -28,7 +28,7 @@ class Floor:
         started = perf_counter()
         self._api.raw(path)
         for folder in self._folders:
-            _write(folder, claim.uid)
+            write_durably(folder, claim.uid)
         return perf_counter() - started
 
     def unprepare(self, claim: dra.Claim) -> float:
@@ -39,7 +39,8 @@ class Floor:
         return perf_counter() - started
 
 
-def _write(folder: Path, name: str) -> None:
+def write_durably(folder: Path, name: str) -> None:
+    """Put a small file in place as all that is kept over a power cut."""
     temporary = folder / f".{name}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600)
     os.write(descriptor, _CONTENT)

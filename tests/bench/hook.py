@@ -13,14 +13,18 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
+from tests.bench.floor import write_durably
 from tests.bench.hook_node import Bench, Container, bench
 from tests.bench.machine import load_average, machine
 
 CALLS = 200
-PAIRS = 25
+PAIRS = 40
 _WARM_UP = 3
 
 FLOOR = "floor"
+WRITE = "write"
+"""One small file in place for good: an operation is stored in that way at each of its steps."""
+
 BEGINS, LOCKS, ENDS, UNLOCKS = "pre-dump", "network-lock", "post-dump", "network-unlock"
 OTHER = "pre-dump-other"
 """Of a container without a claim."""
@@ -62,12 +66,17 @@ class _Calls:
         self.milliseconds: dict[str, list[float]] = {}
         self._bench = found
         self._images = folder
+        self._written = folder / "written"
+        self._written.mkdir()
         self._nothing = os.open("/dev/null", os.O_RDONLY)
         self._program = str(found.program)
 
     def round(self) -> None:
         """One call of each kind, turn and turn about."""
         self._timed(FLOOR, ["/bin/true"], {})
+        started = perf_counter()
+        write_durably(self._written, "operation.json")
+        self._add(WRITE, perf_counter() - started)
         self._start()
         with self._criu() as images:
             self._script(OTHER, "pre-dump", self._bench.other, images)
@@ -124,6 +133,9 @@ class _Calls:
         seconds = perf_counter() - started
         if status != 0:
             raise RuntimeError(f"{name}: status {os.waitstatus_to_exitcode(status)}")
+        self._add(name, seconds)
+
+    def _add(self, name: str, seconds: float) -> None:
         self.milliseconds.setdefault(name, []).append(1e3 * seconds)
 
 

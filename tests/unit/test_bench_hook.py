@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.bench.__main__ import judge
-from tests.bench.hook import BEGINS, ENDS, FLOOR, LOCKS, OTHER, START, UNLOCKS, WITH, WITHOUT
+from tests.bench.hook import BEGINS, ENDS, FLOOR, LOCKS, OTHER, START, UNLOCKS, WITH, WITHOUT, WRITE
 from tests.bench.hook_report import hook_table, missed
 
 
@@ -24,7 +24,7 @@ def _document(*, begins: list[float], slower: list[float]) -> dict[str, Any]:
             "date": "2026-11-30",
         },
         "loadAverages": [1.5, 0.5, 2.0],
-        "calls": dict.fromkeys(names, quick) | {BEGINS: begins},
+        "calls": dict.fromkeys(names, quick) | {WRITE: [4.0] * len(begins), BEGINS: begins},
         "dumps": {WITHOUT: [100.0, 200.0, 400.0], WITH: slower},
     }
 
@@ -32,10 +32,12 @@ def _document(*, begins: list[float], slower: list[float]) -> dict[str, Any]:
 def test_table_has_each_call_and_the_ratio_of_pairs() -> None:
     text = hook_table(_document(begins=[2.0, 9.0, 2.5], slower=[104.0, 180.0, 440.0]))
     assert "3 calls of each kind, 3 pairs of checkpoints; load average 0.5 to 2." in text
-    assert "| `/bin/true` | 1.00 | 1.00 |\n" in text
+    assert "| floor: `/bin/true` | 1.00 | 1.00 |\n" in text
+    assert "| floor: one durable write | 4.00 | 4.00 |\n" in text
     assert "| `pre-dump`, container with a claim | 2.50 | 9.00 |\n" in text
     assert "| checkpoint without the hook | 200.00 | 400.00 |\n" in text
     assert "| ratio within each pair | **1.040** (0.90 to 1.10) | |\n" in text
+    assert "| ratio of the medians | 0.900 | |\n" in text
 
 
 def test_nothing_is_missed_when_medians_are_at_the_aims(capsys: pytest.CaptureFixture[str]) -> None:
