@@ -21,6 +21,8 @@ _NUMBER = re.compile(r"[0-9]{1,20}")
 _ENDED = ("Z", "X", "x")
 _TRIES = 3
 _REMEMBERED = 1024
+_PARENT = 1
+"""Field 4 of /proc/<pid>/stat, counted from field 3."""
 _START_TIME = 19
 """Field 22 of /proc/<pid>/stat, counted from field 3: a program's name may hold anything."""
 _FRESH_S = 1.0
@@ -82,13 +84,15 @@ class ProcOwners:
         if thread is None:
             return None
         cgroup, mountinfo = self._text(f"{thread}/cgroup"), self._text(f"{thread}/mountinfo")
-        if cgroup is None or mountinfo is None:
+        stat = self._stat(str(pid))
+        if cgroup is None or mountinfo is None or stat is None:
             return None
         pod_uid, container_id = pod_and_container(cgroup)
         shares, claims = _mounted(mountinfo, self._run_place())
         return ProcessOwner(
             pid=pid,
             started=started,
+            parent=int(stat[_PARENT]),
             pod_uid=pod_uid,
             container_id=container_id,
             shares=shares,

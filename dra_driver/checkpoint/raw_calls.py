@@ -102,7 +102,7 @@ class RawCalls:
         if meaning is None:
             return None
         if raw.head.phase.role is Role.OCI:
-            return self._of_oci(raw, meaning)
+            return self._of_oci(raw, peer_pid, meaning)
         # At a dump the program runs beside CRIU, at a restore in the container's cgroup.
         in_container = meaning.phase.kind is Kind.RESTORE
         return self._of_criu(raw.head, peer_pid if in_container else None, meaning)
@@ -133,6 +133,7 @@ class RawCalls:
     def _of_oci(
         self,
         raw: RawRequest,
+        peer_pid: int,
         meaning: _Meaning,
     ) -> HookRequest | None:
         state = _state(raw.body)
@@ -148,9 +149,19 @@ class RawCalls:
             trigger=Trigger.OCI_HOOK,
             target=Target(container_id=container_id, init=init, **_pod(state)),
             claims=(claim,) if claim is not None else (),
+            runner=self._runtime(peer_pid) if raw.head.phase is Phase.CREATE_RUNTIME else None,
             outcome=meaning.outcome,
             outcome_text=meaning.text,
         )
+
+    def _runtime(self, peer_pid: int) -> ProcessRef | None:
+        """The program's parent: runc calls it, and ends when the container is restored, or not.
+
+        With its end a restore is over of whose later phases nobody heard.
+        """
+        program = self._owner(peer_pid)
+        parent = self._owner(program.parent) if program is not None and program.parent else None
+        return ProcessRef(pid=parent.pid, started=parent.started) if parent is not None else None
 
 
 def _said(head: RawHead, answer: HookAnswer) -> bytes:

@@ -11,6 +11,7 @@ class ProcessOwner:
 
     Attributes:
         started: start time in clock ticks after boot, field 22 of /proc/<pid>/stat.
+        parent: its parent's pid, as it was when the process was looked at; 0 where there is none.
         pod_uid: from its cgroup; None outside pods.
         container_id: from its cgroup; None outside containers.
         shares: ids of shares whose folders it has mounted, sorted; of one that shows none, those of
@@ -20,6 +21,7 @@ class ProcessOwner:
 
     pid: int
     started: int
+    parent: int = 0
     pod_uid: str | None = None
     container_id: str | None = None
     shares: tuple[str, ...] = ()

@@ -29,13 +29,14 @@ class FakeProc:
         pid: int,
         *,
         started: int = 500,
+        parent: int = 0,
         cgroup: str = "0::/init.scope",
         mounts: tuple[str, ...] = (),
         name: str = "python3",
         state: str = "S",
     ) -> None:
         """Add a process or replace it; `mounts` are "device root point"."""
-        self._write(self.path / str(pid), pid, started, name, state)
+        self._write(self.path / str(pid), pid, started, name, state, parent=parent)
         (self.path / str(pid) / "cgroup").write_text(f"{cgroup}\n")
         (self.path / str(pid) / "mountinfo").write_text(mountinfo(*mounts))
 
@@ -47,9 +48,11 @@ class FakeProc:
         (folder / "cgroup").write_text(f"{cgroup}\n")
         (folder / "mountinfo").write_text(mountinfo(*mounts))
 
-    def _write(self, folder: Path, pid: int, started: int, name: str, state: str) -> None:
+    def _write(
+        self, folder: Path, pid: int, started: int, name: str, state: str, *, parent: int = 0
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        between = " ".join("0" for _ in range(18))
+        between = " ".join((str(parent), *("0" for _ in range(17))))
         (folder / "stat").write_text(f"{pid} ({name}) {state} {between} {started} 0 0\n")
 
 
