@@ -42,6 +42,9 @@ static pid_t start(char **program, const sigset_t *mask) {
   if (pid == 0) {
     /* A group of its own: Ctrl-C of a terminal must not reach it twice. */
     setpgid(0, 0);
+    /* Whoever started us deaf to some, the program hears what it is sent. */
+    for (size_t i = 0; i < sizeof heard / sizeof *heard; i++)
+      signal(heard[i], SIG_DFL);
     sigprocmask(SIG_SETMASK, mask, NULL);
     execvp(program[0], program);
     fprintf(stderr, "gpuslice-init: cannot start %s: %s\n", program[0], strerror(errno));
