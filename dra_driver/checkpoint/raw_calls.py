@@ -144,7 +144,8 @@ class RawCalls:
         if not container_id and claim is None:
             return None
         return HookRequest(
-            operation_id=_id(meaning.phase.kind, container_id or str(claim), init),
+            # A container of several claims has the hooks of each: these are calls of their own.
+            operation_id=_id(meaning.phase.kind, f"{container_id}|{claim or ''}", init),
             phase=meaning.phase,
             trigger=Trigger.OCI_HOOK,
             target=Target(container_id=container_id, init=init, **_pod(state)),

@@ -28,10 +28,11 @@ class Asked:
         return HookAnswer()
 
 
-def _request(phase: Phase, *there: ProcessOwner) -> HookRequest:
+def _request(phase: Phase, *there: ProcessOwner, claim: str | None = None) -> HookRequest:
     asked = Asked()
     calls = RawCalls(asked, {each.pid: each for each in there}.get)
-    calls.answer(RawRequest(head=RawHead(phase=phase), body=STATE), PROGRAM, Deadline(30.0))
+    head = RawHead(phase=phase, claim=claim)
+    calls.answer(RawRequest(head=head, body=STATE), PROGRAM, Deadline(30.0))
     (request,) = asked.requests
     return request
 
@@ -51,6 +52,14 @@ def test_runner_is_not_known_when_the_caller_or_its_parent_has_ended(
     there: tuple[ProcessOwner, ...],
 ) -> None:
     assert _request(Phase.CREATE_RUNTIME, *there).runner is None
+
+
+def test_hooks_of_several_claims_are_calls_of_their_own_when_one_container_has_them() -> None:
+    first, again, second = (
+        _request(Phase.CREATE_RUNTIME, claim=claim).operation_id for claim in ("a", "a", "b")
+    )
+
+    assert first == again != second
 
 
 def test_runtime_that_removes_a_container_runs_no_restore() -> None:
