@@ -118,4 +118,3 @@ def without_checkpoint_right(cluster: Cluster) -> Iterator[None]:
     finally:
         cluster.kubectl("delete", "--ignore-not-found", "-f", str(_RIGHTS))
         allow_checkpoints(cluster.admin)
-        cluster.restart_kubelet()
