@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from dra_driver.adapters.checkpoint_client import call_hook
@@ -23,6 +24,8 @@ from tests.kube.tools import run
 API_VERSION = "config.gpuslice.io/v1alpha1"
 CHECKPOINT = "KIND_CHECKPOINT"
 RESTORE = "KIND_RESTORE"
+PROGRAM = Path("/opt/gpuslice/bin/gpuslice-hook")
+"""The hook's program on the node."""
 
 _CALL_S = 10.0
 _FINAL = frozenset(("DONE", "EXPIRED", "FAILED_CLEAN", "FAILED_UNHEALTHY", "FAILED_KILLED"))
@@ -37,14 +40,30 @@ class Hook:
 
     def operations(self, tenant: Tenant, kind: str = CHECKPOINT) -> list[dict[str, Any]]:
         """Give the operations on a pod's container, oldest first, in the JSON of the protocol."""
+        return self.operations_on(tenant.container, kind)
+
+    def operations_on(self, container: str, kind: str) -> list[dict[str, Any]]:
+        """Give the operations on a container, oldest first."""
         socket = self.cluster.node_path("/run/gpuslice/checkpoint.sock")
         found = call_hook(socket, "ListOperations", {}, timeout_s=_CALL_S)["operations"]
-        container = tenant.container.removeprefix("containerd://")
-        return [
-            each
-            for each in found
-            if (each["kind"], each["target"]["containerId"]) == (kind, container)
-        ]
+        wanted = (kind, container.removeprefix("containerd://"))
+        return [each for each in found if (each["kind"], each["target"]["containerId"]) == wanted]
+
+    def all_ended(self, container: str, kind: str) -> list[str]:
+        """Wait until no operation on a container is under way, and give their states."""
+
+        def problem() -> str:
+            try:
+                found = self.operations_on(container, kind)
+            except AdapterError as error:
+                return str(error)
+            open_now = [each for each in found if state_of(each) not in _FINAL]
+            return str(open_now or "")
+
+        wait_until(problem, waiting_for=f"operations on {container}", timeout_s=60.0)
+        ended = self.operations_on(container, kind)
+        assert [each["remainingSeconds"] for each in ended] == [0] * len(ended)
+        return [state_of(each) for each in ended]
 
     def ended(self, tenant: Tenant, kind: str = CHECKPOINT) -> dict[str, Any]:
         """Wait until the only operation on a pod's container has ended, and give it."""

@@ -7,6 +7,7 @@ from typing import Self
 import grpc
 
 from tests.cluster.checkpoint_site import Count
+from tests.cluster.life_processes import processes
 from tests.cluster.life_site import Tenant
 from tests.kube.cluster import Cluster
 from tests.kube.components import CONTAINERD_SOCKET
@@ -80,6 +81,23 @@ def wait_at_work(cluster: Cluster, tenant: Tenant) -> None:
         return "" if state.at_work and goes_on else f"{state} at {now}"
 
     wait_until(problem, waiting_for=f"pod {tenant.name} to count on from {seen}")
+
+
+def dump_log(cluster: Cluster, tenant: Tenant) -> str:
+    """Give what CRIU wrote down when it dumped a container last."""
+    folder = "/run/containerd/io.containerd.runtime.v2.task/k8s.io"
+    return cluster.node_path(f"{folder}/{_container(tenant)}/criu-dump.log").read_text()
+
+
+def wait_nothing_left(cluster: Cluster, container: str) -> None:
+    """Wait until no process of a container is there, and containerd knows of none that runs."""
+
+    def problem() -> str:
+        task = cluster.ctr.tasks().get(container.removeprefix("containerd://"), "")
+        left = processes(cluster, container)
+        return f"{task} with {left}" if left or task not in {"", "STOPPED"} else ""
+
+    wait_until(problem, waiting_for=f"the end of container {container}")
 
 
 def _container(tenant: Tenant) -> str:

@@ -86,6 +86,15 @@ def counting(*, first: str = "") -> dict[str, Any]:
     return {"containers": [{"name": CONTAINER, "image": "busybox:1", "command": command}]}
 
 
+def connected(port: int) -> str:
+    """Give a script, as for `counting`, that leaves a connection of two processes behind."""
+    established = f"netstat -tn | grep ':{port} ' | grep -q ESTABLISHED"
+    return f"""
+sleep 1000 | nc -l -p {port} -e cat &
+until {established}; do sleep 1000 | nc 127.0.0.1 {port} & sleep 0.2; done
+"""
+
+
 def restored_from(image: str) -> dict[str, Any]:
     """Give the part of a pod's spec that restores it from an image: as for `Site.create`."""
     return {"containers": [{"name": CONTAINER, "image": image, "imagePullPolicy": "Never"}]}
