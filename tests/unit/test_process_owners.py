@@ -36,8 +36,7 @@ def owners(proc: FakeProc) -> ProcOwners:
 def test_owner_is_what_cgroup_and_mounts_say(proc: FakeProc, owners: ProcOwners) -> None:
     marker = f"0:21 /gpuslice/claims/{claim_uid(1)} /run/gpuslice/claim"
     later = f"0:21 /gpuslice/shares/{claim_uid(0)}-1 /elsewhere"
-    mounted = ("0:5 / /dev", MOUNT, marker, later)
-    proc.add(7, started=1234, parent=6, cgroup=CGROUP, mounts=mounted)
+    proc.add(7, started=1234, parent=6, cgroup=CGROUP, mounts=("0:5 / /dev", MOUNT, marker, later))
 
     assert owners.owner(7) == ProcessOwner(
         pid=7,
