@@ -5,16 +5,19 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
-from threading import Event
+from threading import Event, Thread
 from types import FrameType
 
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP)
+_MANY = 64
 
 
 class StopSignals:
     """The first stopping signal asks, the second hurries, a third one ends the process at once.
 
-    SIGUSR2 prints the stacks of all threads to standard error.
+    They are heard on a thread of its own: a handler would run inside whatever the main thread is
+    doing, and there it could wait for a lock that this very thread holds. SIGUSR2 prints the stacks
+    of all threads to standard error.
 
     Attributes:
         stop: set by the first signal, or by whoever ends the process for another reason.
@@ -27,14 +30,28 @@ class StopSignals:
 
     def install(self) -> None:
         """Take over the process's signals; only the main thread can."""
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
         for number in STOPPING:
-            signal.signal(number, self._asked)
+            signal.signal(number, _noted)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         faulthandler.register(signal.SIGUSR2, all_threads=True)
+        Thread(target=self._hear, args=(reader,), name="signals", daemon=True).start()
 
-    def _asked(self, number: int, frame: FrameType | None) -> None:
-        del frame
+    def _hear(self, reader: int) -> None:
+        while numbers := os.read(reader, _MANY):
+            for number in numbers:
+                if number in STOPPING:
+                    self._asked(number)
+
+    def _asked(self, number: int) -> None:
         if self.hurry.is_set():
             os._exit(128 + number)
         if self.stop.is_set():
             self.hurry.set()
         self.stop.set()
+
+
+def _noted(number: int, frame: FrameType | None) -> None:
+    """Nothing: the interpreter writes the number to the pipe before it calls this."""
+    del number, frame
