@@ -13,8 +13,8 @@ from dra_driver.mps.gpu_state import GpuEntry
 from dra_driver.mps.supervisor import Supervisor
 from dra_driver.mps.tending import Tender
 
-_WORKERS_MAX = 64
-"""At most one for each GPU; one that hangs with its GPU must not hold up the others."""
+_WORKERS_MAX = 16
+"""One for each GPU of all but the largest nodes: one that hangs must not hold up the others."""
 
 _log = log.get(__name__)
 
