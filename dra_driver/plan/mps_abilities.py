@@ -25,8 +25,10 @@ def supervised_abilities(
     A GPU that MPS cannot run on, or that `states` do not have, is not shared.
     """
     known = {state.gpu: state for state in states}
-    proved = replace(inventory, gpus=tuple(_proved(gpu, known) for gpu in inventory.gpus))
-    abilities = share_abilities(proved, burst_allowed=burst_allowed, expose_folder=expose_folder)
+    if not inventory.simulated:
+        # Simulated GPUs state what a proof would find, and may state something else later.
+        inventory = replace(inventory, gpus=tuple(_proved(gpu, known) for gpu in inventory.gpus))
+    abilities = share_abilities(inventory, burst_allowed=burst_allowed, expose_folder=expose_folder)
     return tuple(_limited(ability, known.get(ability.gpu)) for ability in abilities)
 
 

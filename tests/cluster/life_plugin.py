@@ -29,9 +29,16 @@ def renew_plugin(cluster: Cluster) -> None:
 
 
 def replace_plugin(cluster: Cluster) -> None:
-    """Replace the driver's Pod by another."""
+    """Replace the driver's Pod by another, and wait until the first one is gone."""
     name = deployed.plugin_pod(cluster)["metadata"]["name"]
     cluster.admin.delete(f"/api/v1/namespaces/{deployed.NAMESPACE}/pods/{name}")
+    wait_until(
+        lambda: (
+            name if any(each["metadata"]["name"] == name for each in plugin_pods(cluster)) else ""
+        ),
+        waiting_for="the end of the Pod",
+        timeout_s=90.0,
+    )
     deployed.wait_deployed(cluster)
 
 

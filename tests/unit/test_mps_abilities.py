@@ -9,8 +9,10 @@ from dra_driver.plan.mps_abilities import supervised_abilities
 from tests.builders import gpu, inventory, uuid
 
 
-def _ability(state: GpuSharing, *, proved: bool | None = None) -> ShareAbility:
-    node = inventory(gpu(0, mps_control_only=proved))
+def _ability(
+    state: GpuSharing, *, proved: bool | None = None, simulated: bool = False
+) -> ShareAbility:
+    node = inventory(gpu(0, mps_control_only=proved), simulated=simulated)
     (ability,) = supervised_abilities(node, [state], burst_allowed=False, expose_folder=False)
     return ability
 
@@ -32,6 +34,11 @@ def test_tier_is_that_of_the_newest_proof(
 ) -> None:
     ability = _ability(GpuSharing(gpu=uuid(0), proof=proof), proved=before)
     assert (ability.tier, ability.burst_allowed) == (tier, False)
+
+
+def test_tier_is_what_a_simulated_gpu_states_when_that_was_another_once() -> None:
+    state = GpuSharing(gpu=uuid(0), proof=Proof(control_only=True))
+    assert _ability(state, proved=False, simulated=True).tier is Tier.COOPERATIVE
 
 
 def test_gpu_is_not_shared_when_the_supervisor_refuses_it() -> None:

@@ -100,7 +100,7 @@ def test_apply_is_refused_for_ever_when_a_value_is_impossible(
 
 
 def test_abilities_follow_what_was_proved(root: Path, sharing: FakeSharing) -> None:
-    node = inventory(*(gpu(number) for number in range(4)))
+    node = inventory(*(gpu(number) for number in range(4)), simulated=False)
     sharing.states.set(
         (
             GpuSharing(gpu=uuid(0), proof=Proof(control_only=True)),
