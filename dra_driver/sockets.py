@@ -12,7 +12,7 @@ import fcntl
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -167,6 +167,39 @@ def is_dead_socket(path: Path) -> bool:
             except ConnectionRefusedError:
                 return True
     return False
+
+
+def make_way(path: Path) -> None:
+    """Remove what a dead process left where a socket is to be.
+
+    Raises:
+        FatalError: what stands there is alive, or no socket.
+        OSError: it cannot be removed.
+    """
+    if not os.path.lexists(path):
+        return
+    if not is_dead_socket(path):
+        raise FatalError(f"{path} exists and is no dead socket: stop what serves it, or remove it")
+    remove_socket(path)
+
+
+def bind_server(add_port: Callable[[str], int], path: Path, *, bound: Path) -> None:
+    """Let a gRPC server listen at `bound`, from where its socket goes to `path`.
+
+    `add_port` is the server's add_insecure_port, which gives 0 or raises where it cannot.
+
+    Raises:
+        FatalError: the socket cannot be made.
+    """
+    try:
+        made = add_port(f"unix:{bound}") != 0
+    except RuntimeError:
+        made = False
+    if not made:
+        raise FatalError(
+            f"cannot make the socket {path}: check that its folder is writable, not full, and on a"
+            " file system that knows sockets"
+        )
 
 
 def remove_socket(path: Path) -> None:

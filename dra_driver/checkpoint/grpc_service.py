@@ -6,7 +6,6 @@ is no second look at the caller's credentials, as grpcio does not give those of 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -21,17 +20,11 @@ from dra_driver import log
 from dra_driver.checkpoint import grpc_messages as messages
 from dra_driver.checkpoint.grpc_messages import InvalidMessage
 from dra_driver.checkpoint.handler import Handler
-from dra_driver.errors import AdapterError, FatalError
+from dra_driver.errors import AdapterError
 from dra_driver.model.checkpoint import Code, HookAnswer, HookRequest, OperationState
 from dra_driver.model.deadline import Deadline
 from dra_driver.ports import Clock
-from dra_driver.sockets import (
-    bound_path,
-    is_dead_socket,
-    private_folder,
-    publish,
-    remove_socket,
-)
+from dra_driver.sockets import bind_server, bound_path, make_way, private_folder, publish
 
 WORKERS = 16
 _LONGEST_S = 600.0
@@ -135,20 +128,15 @@ class CheckpointHookServer:
     def start(self) -> None:
         """Raises FatalError where the socket cannot be made, or another process serves there."""
         with ExitStack() as undo:
-            if os.path.lexists(self._path):
-                if not is_dead_socket(self._path):
-                    raise FatalError(
-                        f"{self._path} exists and is no dead socket: stop what serves it, or"
-                        " remove it"
-                    )
-                remove_socket(self._path)
+            make_way(self._path)
             pool = undo.enter_context(ThreadPoolExecutor(WORKERS, thread_name_prefix="checkpoint"))
             server = grpc.server(pool)
             undo.callback(lambda: server.stop(_STOP_S).wait())
             api_grpc.add_CheckpointHookServicer_to_server(self._service, server)
             bound = bound_path(self._path)
             with private_folder(bound.parent):
-                self._bind(server, bound)
+                bind_server(server.add_insecure_port, self._path, bound=bound)
+                server.start()
                 undo.callback(publish(self._path, bound=bound).withdraw)
             self._owned = undo.pop_all()
         _log.info("Serving controllers of checkpoints", socket=str(self._path))
@@ -156,18 +144,6 @@ class CheckpointHookServer:
     def stop(self) -> None:
         """Let calls in flight finish for some seconds."""
         self._owned.close()
-
-    def _bind(self, server: grpc.Server, bound: Path) -> None:
-        try:
-            made = server.add_insecure_port(f"unix:{bound}") != 0
-        except RuntimeError:
-            made = False
-        if not made:
-            raise FatalError(
-                f"cannot make the socket {self._path}: check that its folder is writable, not full,"
-                " and on a file system that knows sockets"
-            )
-        server.start()
 
 
 @contextmanager

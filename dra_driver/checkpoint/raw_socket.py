@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 from collections.abc import Callable
@@ -22,13 +21,7 @@ from dra_driver.checkpoint.raw_line import (
 from dra_driver.errors import FatalError
 from dra_driver.model.deadline import Deadline
 from dra_driver.ports import Clock
-from dra_driver.sockets import (
-    bound_path,
-    is_dead_socket,
-    private_folder,
-    publish,
-    remove_socket,
-)
+from dra_driver.sockets import bound_path, make_way, private_folder, publish
 
 CALLS_MAX = 32
 """At one time; whoever comes then is turned away, and does as when the driver is away."""
@@ -85,13 +78,7 @@ class RawSocket:
 
     def _listen(self, undo: ExitStack) -> socket.socket:
         try:
-            if os.path.lexists(self._path):
-                if not is_dead_socket(self._path):
-                    raise FatalError(
-                        f"{self._path} exists and is no dead socket: stop what serves it, or"
-                        " remove it"
-                    )
-                remove_socket(self._path)
+            make_way(self._path)
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
                 bound = bound_path(self._path)

@@ -22,7 +22,7 @@ from dra_driver.kubelet.registration import Registration, RegistrationService
 from dra_driver.kubelet.sockets import instance
 from dra_driver.model.health import HealthRow
 from dra_driver.ports import Clock, Recorder
-from dra_driver.sockets import ServedSocket, hidden_path, publish
+from dra_driver.sockets import ServedSocket, bind_server, hidden_path, publish
 from dra_driver.state.current import Current
 
 DRA_WORKERS = 32
@@ -147,16 +147,7 @@ class KubeletServer:
         pool = ThreadPoolExecutor(workers, thread_name_prefix=name)
         server = grpc.server(pool, options=_OPTIONS)
         add_to(server)
-        try:
-            # Returns 0 or raises, depending on what is wrong.
-            bound = server.add_insecure_port(f"unix:{hidden_path(path)}") != 0
-        except RuntimeError:
-            bound = False
-        if not bound:
-            raise FatalError(
-                f"cannot make the socket {path}: check that its folder is writable, not full, and"
-                " on a file system that knows sockets"
-            )
+        bind_server(server.add_insecure_port, path, bound=hidden_path(path))
         server.start()
         try:
             self._served.append(_Served(server, pool, publish(path, bound=hidden_path(path))))

@@ -22,12 +22,12 @@ from dra_driver.mps.service import MpsdService
 from dra_driver.sockets import (
     PATH_MAX_BYTES,
     ServedSocket,
+    bind_server,
     bound_path,
-    is_dead_socket,
+    make_way,
     only_process,
     private_folder,
     publish,
-    remove_socket,
 )
 
 WORKERS = 32
@@ -126,13 +126,7 @@ class MpsdServer:
                 f" {stat.S_IMODE(folder.st_mode):04o}), who could put a socket of theirs in place"
                 " of this one: chmod go-w it, or name another --mpsd-socket"
             )
-        if not os.path.lexists(self._path):
-            return
-        if not is_dead_socket(self._path):
-            raise FatalError(
-                f"{self._path} exists and is no dead socket: stop what serves it, or remove it"
-            )
-        remove_socket(self._path)
+        make_way(self._path)
 
     def _serve(self, undo: ExitStack) -> ServedSocket:
         bound = bound_path(self._path)
@@ -142,14 +136,6 @@ class MpsdServer:
         undo.callback(lambda: server.stop(_STOP_S if self._drained else 0.0).wait())
         mpsd_grpc.add_MpsdServicer_to_server(self._service, server)
         with private_folder(bound.parent):
-            try:
-                made = server.add_insecure_port(f"unix:{bound}") != 0
-            except RuntimeError:
-                made = False
-            if not made:
-                raise FatalError(
-                    f"cannot make the socket {self._path}: check that its folder is writable, not"
-                    " full, and on a file system that knows sockets"
-                )
+            bind_server(server.add_insecure_port, self._path, bound=bound)
             server.start()
             return publish(self._path, bound=bound)
