@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dra_driver import log
+from dra_driver.adapters.damaged import LONGEST_REASON, set_aside
 from dra_driver.adapters.durable import DurableFolder
 from dra_driver.model.device import GpuUuid
 from dra_driver.model.mps import ComputeMode, DesiredShares, Proof
@@ -17,7 +18,6 @@ _log = log.get(__name__)
 
 _VERSION = "gpuslice.io/mpsd/v1"
 _ENDING = ".json"
-_LONGEST_REASON = 200
 
 T = TypeVar("T")
 
@@ -80,16 +80,11 @@ class SharesFiles:
             return None
 
     def _set_aside(self, name: str, reason: str) -> None:
-        number = 1
-        while (self._folder.path / f"{name}.damaged-{number}").exists():
-            number += 1
-        aside = self._folder.path / f"{name}.damaged-{number}"
-        with self._folder.reported(f"set aside {name} in"):
-            (self._folder.path / name).rename(aside)
+        aside = set_aside(self._folder, name)
         _log.error(
             "Set aside a damaged entry of the MPS supervisor",
             file=str(aside),
-            reason=reason[:_LONGEST_REASON],
+            reason=reason[:LONGEST_REASON],
         )
 
 

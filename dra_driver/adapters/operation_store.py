@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from dra_driver import log
+from dra_driver.adapters.damaged import LONGEST_REASON, set_aside
 from dra_driver.adapters.durable import DurableFolder
 from dra_driver.errors import AdapterError
 from dra_driver.model.checkpoint import Operation
@@ -15,7 +16,6 @@ _log = log.get(__name__)
 
 _ENDING = ".json"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_LONGEST_REASON = 200
 
 
 class OperationFiles:
@@ -59,16 +59,11 @@ class OperationFiles:
         return operation
 
     def _set_aside(self, name: str, reason: str) -> None:
-        number = 1
-        while (self._folder.path / f"{name}.damaged-{number}").exists():
-            number += 1
-        aside = self._folder.path / f"{name}.damaged-{number}"
-        with self._folder.reported(f"set aside {name} in"):
-            (self._folder.path / name).rename(aside)
+        aside = set_aside(self._folder, name)
         _log.error(
             "Set aside a damaged operation of the checkpoint hook",
             file=str(aside),
-            reason=reason[:_LONGEST_REASON],
+            reason=reason[:LONGEST_REASON],
         )
 
 

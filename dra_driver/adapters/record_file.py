@@ -18,6 +18,7 @@ from typing import assert_never
 from uuid import uuid4
 
 from dra_driver import log
+from dra_driver.adapters.damaged import LONGEST_REASON, set_aside
 from dra_driver.adapters.durable import DurableFolder, Staged
 from dra_driver.adapters.lock_file import LockFile
 from dra_driver.adapters.record_transaction import (
@@ -37,7 +38,6 @@ _log = log.get(__name__)
 _SETTING = "--state-dir"
 _LOCK_WAIT_S = 10.0
 _LOCK_POLL_S = 0.002
-_LONGEST_REASON = 200
 
 _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 """What keeps a process from reading any file, not this one from being read."""
@@ -236,16 +236,12 @@ class RecordFiles:
         _log.info("Removed an intent that was never written out", file=name)
 
     def _set_aside(self, name: str, reason: str, descriptor: int) -> None:
-        number = 1
-        while (self._folder.path / f"{name}.damaged-{number}").exists():
-            number += 1
-        aside = f"{name}.damaged-{number}"
-        with self._change(descriptor), self._folder.reported(f"set aside {name} in"):
-            (self._folder.path / name).rename(self._folder.path / aside)
+        with self._change(descriptor):
+            aside = set_aside(self._folder, name)
         _log.error(
             "Set aside a damaged journal entry",
-            file=str(self._folder.path / aside),
-            reason=reason[:_LONGEST_REASON],
+            file=str(aside),
+            reason=reason[:LONGEST_REASON],
         )
         self._recorder.count("journal_unreadable_total", cause="damaged")
 

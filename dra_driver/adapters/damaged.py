@@ -1,0 +1,25 @@
+"""Files that cannot be understood are kept for people, out of the way of their successors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dra_driver.adapters.durable import DurableFolder
+
+LONGEST_REASON = 200
+"""Characters of what a log line tells of the damage."""
+
+
+def set_aside(folder: DurableFolder, name: str) -> Path:
+    """Give a file a free name that nobody reads it by, and give that path.
+
+    Raises:
+        AdapterError: the folder does not allow it.
+    """
+    number = 1
+    while (folder.path / f"{name}.damaged-{number}").exists():
+        number += 1
+    aside = folder.path / f"{name}.damaged-{number}"
+    with folder.reported(f"set aside {name} in"):
+        (folder.path / name).rename(aside)
+    return aside
