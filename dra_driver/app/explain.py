@@ -11,6 +11,7 @@ from typing import Any, assert_never
 
 import yaml
 
+from dra_driver.app.gpus import open_gpus
 from dra_driver.app.hardware import open_hardware
 from dra_driver.app.options import prepare_options
 from dra_driver.errors import FatalError
@@ -113,7 +114,11 @@ def explain_claim(settings: Settings, file: str) -> Explanation:
         str(claim["metadata"]["uid"]),
     )
     node = settings.node_name or _pool(claim, settings.driver_name)
-    with open_hardware(settings.model_copy(update={"node_name": node})) as hardware:
+    settings_there = settings.model_copy(update={"node_name": node})
+    with (
+        open_gpus(settings_there) as gpus,
+        open_hardware(settings_there, gpus) as hardware,
+    ):
         inventory = hardware.gpus.inventory()
         planner = Planner(
             options=prepare_options(settings, node=node, boot_id=hardware.gpus.boot_id()),

@@ -14,7 +14,7 @@ from dra_driver.adapters.driver_programs import DriverPrograms
 from dra_driver.adapters.simulated_file import SimulationFile
 from dra_driver.adapters.time_slicer import NvidiaSmi
 from dra_driver.adapters.unenforced import UnenforcedShares
-from dra_driver.app.gpus import NodeGpus, open_gpus
+from dra_driver.app.gpus import NodeGpus
 from dra_driver.model.device import GpuUuid
 from dra_driver.model.share import TimeSlice
 from dra_driver.ports import (
@@ -62,16 +62,11 @@ class Hardware:
 
 
 @contextmanager
-def open_hardware(settings: Settings, recorder: Recorder | None = None) -> Iterator[Hardware]:
-    """Give the ports; leaving the block ends their waits and lets go of the driver.
-
-    Raises:
-        SettingsError: `--simulate` names no valid file.
-    """
-    with (
-        open_gpus(settings) as gpus,
-        _open_sharing(settings, gpus, recorder or NoMetrics()) as sharing,
-    ):
+def open_hardware(
+    settings: Settings, gpus: NodeGpus, recorder: Recorder | None = None
+) -> Iterator[Hardware]:
+    """Give the ports over a node's open GPUs; leaving the block ends their waits."""
+    with _open_sharing(settings, gpus, recorder or NoMetrics()) as sharing:
         slicer, files = (
             _real(settings) if gpus.simulation is None else _simulated(settings, gpus.simulation)
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dra_driver.app.gpus import open_gpus
 from dra_driver.app.hardware import open_hardware
 from dra_driver.app.options import publish_options
 from dra_driver.errors import AdapterError
@@ -84,7 +85,7 @@ def inventory_report(settings: Settings) -> InventoryReport:
         DriverNotLoaded: there is no GPU driver.
         AdapterError: the GPUs cannot be listed.
     """
-    with open_hardware(settings) as hardware:
+    with open_gpus(settings) as gpus, open_hardware(settings, gpus) as hardware:
         inventory = hardware.gpus.inventory()
         abilities = _abilities(hardware.sharing.supervisor, inventory)
     pool = build_pool(

@@ -14,6 +14,7 @@ from dra_driver import __version__, log
 from dra_driver.adapters.clock import SystemClock
 from dra_driver.app.gpus import NodeGpus, open_gpus
 from dra_driver.app.mps_parts import mpsd_lock, mpsd_socket, open_supervisor
+from dra_driver.app.pages import recorder_of
 from dra_driver.app.signals import StopSignals
 from dra_driver.errors import AdapterError
 from dra_driver.loops.guard import LoopGuard
@@ -26,7 +27,6 @@ from dra_driver.ports import Recorder
 from dra_driver.settings import Settings
 from dra_driver.sockets import only_process
 from dra_driver.state.current import Current
-from dra_driver.telemetry.off import NoMetrics
 
 _LOG = log.get(__name__)
 _LOOPS_STOP_S = 15.0
@@ -74,7 +74,7 @@ class Mpsd:
         return self._status()
 
     def _serve(self, gpus: NodeGpus, owned: ExitStack) -> None:
-        recorder = self._recorder()
+        recorder = recorder_of(self._settings)
         # Calls must not meet a supervisor that does not know its GPUs, if there are any.
         with suppress(AdapterError):
             self._inventory.set(gpus.library.inventory())
@@ -129,13 +129,6 @@ class Mpsd:
                 )
             )
         return stack
-
-    def _recorder(self) -> Recorder:
-        if self._settings.http_endpoint is None:
-            return NoMetrics()
-        from dra_driver.telemetry.metrics import Metrics  # noqa: PLC0415 - 30 ms, only where read
-
-        return Metrics(version=__version__)
 
     def _grace_s(self) -> float:
         return 0.0 if self._fatal else self._settings.shutdown_grace_seconds

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dra_driver.app.pages import ended_loops, metrics_page
 from dra_driver.loops.guard import LoopGuard
 from dra_driver.mps.probe import probe_socket
 from dra_driver.ports import Recorder
 from dra_driver.settings import Endpoint
 from dra_driver.state.current import Current
 from dra_driver.telemetry.http import HttpServer
-from dra_driver.telemetry.metrics import CONTENT_TYPE, Metrics
 
 _SOCKET_TIMEOUT_S = 2.0
 
@@ -32,27 +32,17 @@ def serve_http(
         loops: of the process.
         recorder: whose metrics are told.
     """
-
-    def metrics() -> tuple[bytes, str]:
-        text = recorder.text() if isinstance(recorder, Metrics) else b""
-        return text, CONTENT_TYPE
-
     return HttpServer(
         endpoint,
         checks={
             "/healthz": {
                 "socket": lambda: probe_socket(socket, timeout_s=_SOCKET_TIMEOUT_S) or None,
-                "loops": lambda: _ended(loops),
+                "loops": lambda: ended_loops(loops),
             },
             "/readyz": {
                 "socket": lambda: probe_socket(socket, timeout_s=_SOCKET_TIMEOUT_S) or None,
                 "gpus": lambda: problem.get() or None,
             },
         },
-        metrics=metrics,
+        metrics=metrics_page(recorder),
     )
-
-
-def _ended(loops: LoopGuard) -> str | None:
-    ended = loops.ended()
-    return f"ended by themselves: {', '.join(ended)}" if ended else None

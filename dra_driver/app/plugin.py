@@ -14,9 +14,11 @@ from contextlib import ExitStack, suppress
 from dra_driver import __version__, log
 from dra_driver.adapters.clock import SystemClock
 from dra_driver.adapters.kube import check_configuration
+from dra_driver.app.gpus import open_gpus
 from dra_driver.app.hardware import Hardware, open_hardware
 from dra_driver.app.node import Node, NodeBuilder
 from dra_driver.app.options import publish_options
+from dra_driver.app.pages import recorder_of
 from dra_driver.app.signals import StopSignals
 from dra_driver.errors import AdapterError, FatalError
 from dra_driver.kubelet.operations import LateOperations
@@ -30,7 +32,6 @@ from dra_driver.model.health import HealthRow
 from dra_driver.ports import Clock, Recorder
 from dra_driver.settings import Settings
 from dra_driver.state.current import Current
-from dra_driver.telemetry.off import NoMetrics
 
 _LOG = log.get(__name__)
 _RECOVERY_S = 30.0
@@ -69,13 +70,15 @@ class Plugin:
         paths = self._paths()
         publish_options(self._settings)
         check_configuration(self._settings.kubeconfig)
-        recorder = self._recorder()
-        with open_hardware(self._settings, recorder) as hardware:
+        recorder = recorder_of(self._settings)
+        with open_gpus(self._settings) as gpus, ExitStack() as owned:
             server = self._server(paths, recorder)
             server.start()
             loops = LoopGuard(self._die)
             drained = True
             try:
+                # The kubelet is answered by now: what sharing needs may take its time.
+                hardware = owned.enter_context(open_hardware(self._settings, gpus, recorder))
                 self._serve(hardware, recorder, loops, paths)
             finally:
                 drained = self._stop(server, loops)
@@ -168,13 +171,6 @@ class Plugin:
     def _kick(self) -> None:
         if self._node is not None:
             self._node.publisher.kick()
-
-    def _recorder(self) -> Recorder:
-        if self._settings.http_endpoint is None:
-            return NoMetrics()
-        from dra_driver.telemetry.metrics import Metrics  # noqa: PLC0415 - 30 ms, only where read
-
-        return Metrics(version=__version__)
 
     def _serve_http(
         self, owned: ExitStack, recorder: Recorder, loops: LoopGuard, paths: SocketPaths

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dra_driver.app.node import Node
+from dra_driver.app.pages import ended_loops, metrics_page
 from dra_driver.kubelet.paths import SocketPaths
 from dra_driver.kubelet.probe import probe_sockets
 from dra_driver.kubelet.registration import Registration
@@ -18,7 +19,6 @@ from dra_driver.ports import Recorder
 from dra_driver.settings import Endpoint
 from dra_driver.state.current import Current
 from dra_driver.telemetry.http import HttpServer
-from dra_driver.telemetry.metrics import CONTENT_TYPE, Metrics
 
 _SOCKET_TIMEOUT_S = 2.0
 
@@ -33,17 +33,12 @@ def serve_http(
     recorder: Recorder,
 ) -> HttpServer:
     """Pages over the running parts; serves while it is entered."""
-
-    def metrics() -> tuple[bytes, str]:
-        text = recorder.text() if isinstance(recorder, Metrics) else b""
-        return text, CONTENT_TYPE
-
     return HttpServer(
         endpoint,
         checks={
             "/healthz": {
                 "sockets": lambda: probe_sockets(paths, timeout_s=_SOCKET_TIMEOUT_S) or None,
-                "loops": lambda: _ended(loops),
+                "loops": lambda: ended_loops(loops),
             },
             "/readyz": {
                 "registered": lambda: _unregistered(registration.get()),
@@ -52,17 +47,12 @@ def serve_http(
                 **_sharing(node.sharing),
             },
         },
-        metrics=metrics,
+        metrics=metrics_page(recorder),
     )
 
 
 def _sharing(monitor: SharingMonitor | None) -> dict[str, Callable[[], str | None]]:
     return {"sharing": lambda: monitor.problem() or None} if monitor is not None else {}
-
-
-def _ended(loops: LoopGuard) -> str | None:
-    ended = loops.ended()
-    return f"ended by themselves: {', '.join(ended)}" if ended else None
 
 
 def _unregistered(state: Registration) -> str | None:

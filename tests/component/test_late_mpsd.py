@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dra_driver.app.gpus import open_gpus
 from dra_driver.app.hardware import open_hardware
 from dra_driver.errors import AdapterError
 from dra_driver.settings import Settings, SharingMode
@@ -32,7 +33,8 @@ def test_shares_under_mps_wait_for_nobody_when_a_dead_socket_is_left(settings: S
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(settings.run_dir / "mpsd.sock"))
     with (
-        open_hardware(settings) as hardware,
+        open_gpus(settings) as gpus,
+        open_hardware(settings, gpus) as hardware,
         pytest.raises(AdapterError, match="this node runs with --sharing time-slicing"),
     ):
         hardware.sharing.supervisor.apply(uuid(0), (share("a"),), soon())
@@ -40,6 +42,10 @@ def test_shares_under_mps_wait_for_nobody_when_a_dead_socket_is_left(settings: S
 
 def test_shares_under_mps_are_told_who_still_supervises_them(settings: Settings) -> None:
     sharing = FakeSharing(uuid(0))
-    with serving(settings.run_dir / "mpsd.sock", sharing), open_hardware(settings) as hardware:
+    with (
+        serving(settings.run_dir / "mpsd.sock", sharing),
+        open_gpus(settings) as gpus,
+        open_hardware(settings, gpus) as hardware,
+    ):
         hardware.sharing.supervisor.apply(uuid(0), (share("a"),), soon())
     assert sharing.applied == [(uuid(0), (share("a"),))]
