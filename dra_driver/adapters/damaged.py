@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from dra_driver.adapters.durable import DurableFolder
@@ -17,9 +18,7 @@ def set_aside(folder: DurableFolder, name: str) -> Path:
         AdapterError: the folder does not allow it.
     """
     number = 1
-    while (folder.path / f"{name}.damaged-{number}").exists():
-        number += 1
-    aside = folder.path / f"{name}.damaged-{number}"
     with folder.reported(f"set aside {name} in"):
-        (folder.path / name).rename(aside)
-    return aside
+        while os.path.lexists(folder.path / f"{name}.damaged-{number}"):
+            number += 1
+        return (folder.path / name).rename(folder.path / f"{name}.damaged-{number}")

@@ -147,6 +147,7 @@ class DurableFolder:
                 entry.path
                 for entry in entries
                 if entry.name.startswith(f".{prefix}") and entry.name.endswith(".tmp")
+                if entry.is_file(follow_symlinks=False)  # no writer of ours makes anything else
             ]
             for path in leftovers:
                 _remove_if_dead(path)
@@ -289,7 +290,7 @@ def _write_all(descriptor: int, content: bytes) -> None:
 
 def _remove_if_dead(path: str) -> None:
     with suppress(FileNotFoundError, BlockingIOError):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The name may have been renamed into place meanwhile; then there is nothing to remove.

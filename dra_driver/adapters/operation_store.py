@@ -1,8 +1,14 @@
-"""Operations of the checkpoint hook as files: `<state-dir>/operations/<id>.json`."""
+"""Operations of the checkpoint hook as files: `<state-dir>/operations/<id>.json`.
+
+One that cannot be read costs no other: it is set aside. One that a newer release wrote stays as it
+is, for that release to come back to it.
+"""
 
 from __future__ import annotations
 
+import errno
 import re
+import stat
 from pathlib import Path
 
 from dra_driver import log
@@ -10,12 +16,16 @@ from dra_driver.adapters.damaged import LONGEST_REASON, set_aside
 from dra_driver.adapters.durable import DurableFolder
 from dra_driver.errors import AdapterError
 from dra_driver.model.checkpoint import Operation
-from dra_driver.plan.operation_json import decode_operation, encode_operation
+from dra_driver.plan.operation_json import NewerOperation, decode_operation, encode_operation
 
 _log = log.get(__name__)
 
 _ENDING = ".json"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_PRIVATE = 0o700
+
+_PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
+"""What keeps a process from reading any file, not this one from being read."""
 
 
 class OperationFiles:
@@ -28,43 +38,98 @@ class OperationFiles:
     def __init__(self, state_dir: Path) -> None:
         # Manifests tell of pods and claims: they are nobody else's to read.
         self._folder = DurableFolder(state_dir / "operations", setting="--state-dir", mode=0o600)
+        self._newer: dict[str, str] = {}
+        self._told: set[tuple[str, str]] = set()
 
     def load(self) -> tuple[Operation, ...]:
+        if self._folder.path.exists():
+            self._make_private()
         self._folder.sweep()
+        self._newer = {}
         names = (name for name in self._folder.names() if name.endswith(_ENDING))
         read = (self._read(name) for name in names if not name.startswith("."))
         found = (operation for operation in read if operation is not None)
         return tuple(sorted(found, key=lambda each: (each.started_wall_s, each.id)))
 
     def save(self, operation: Operation) -> None:
-        self._folder.write(_name(operation.id), encode_operation(operation).encode())
+        name = _name(operation.id)
+        self._refuse_newer(name)
+        self._make_private()
+        self._folder.write(name, encode_operation(operation).encode())
 
     def forget(self, operation_id: str) -> None:
-        if self._folder.unlink(_name(operation_id)):
+        name = _name(operation_id)
+        self._refuse_newer(name)
+        if self._folder.unlink(name):
             self._folder.sync()
 
+    def _make_private(self) -> None:
+        path = self._folder.path
+        with self._folder.reported("keep others out of"):
+            path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
+            if stat.S_IMODE(path.stat().st_mode) != _PRIVATE:
+                path.chmod(_PRIVATE)
+
     def _read(self, name: str) -> Operation | None:
-        with self._folder.reported(f"read {name} from"):
-            content = self._folder.read(name)
-        if content is None:
-            return None
         try:
-            operation = decode_operation(content)
+            content = self._folder.read(name)
+            operation = decode_operation(content) if content is not None else None
+        except OSError as error:
+            if error.errno in _PASSING:
+                with self._folder.reported(f"read {name} from"):
+                    raise
+            self._set_aside(name, f"it cannot be read: {error.strerror}")
+        except NewerOperation as error:
+            self._leave_alone(name, str(error))
         except ValueError as error:
             self._set_aside(name, str(error))
-            return None
-        if f"{operation.id}{_ENDING}" != name:
+        else:
+            if operation is None or _name(operation.id) == name:
+                return operation
             self._set_aside(name, f"it speaks of operation {operation.id}")
-            return None
-        return operation
+        return None
+
+    def _refuse_newer(self, name: str) -> None:
+        if name in self._newer:
+            raise AdapterError(
+                f"{self._folder.path / name} was written by a newer gpuslice"
+                f" ({self._newer[name]}): upgrade this node's plugin again, or choose another id"
+                " of an operation",
+                permanent=True,
+            )
+
+    def _leave_alone(self, name: str, what: str) -> None:
+        self._newer[name] = what
+        if self._is_news(name, what):
+            _log.error(
+                "A newer version wrote an operation of the checkpoint hook; it is left alone",
+                file=str(self._folder.path / name),
+                unknown=what[:LONGEST_REASON],
+            )
 
     def _set_aside(self, name: str, reason: str) -> None:
-        aside = set_aside(self._folder, name)
+        try:
+            aside = set_aside(self._folder, name)
+        except AdapterError as error:
+            if self._is_news(name, str(error)):
+                _log.error(
+                    "Cannot set aside a damaged operation of the checkpoint hook; going on"
+                    " without it",
+                    error=str(error),
+                    reason=reason[:LONGEST_REASON],
+                )
+            return
         _log.error(
             "Set aside a damaged operation of the checkpoint hook",
             file=str(aside),
             reason=reason[:LONGEST_REASON],
         )
+
+    def _is_news(self, name: str, text: str) -> bool:
+        """Whether this was not told yet: a plugin that waits for its turn reads again and again."""
+        news = (name, text) not in self._told
+        self._told.add((name, text))
+        return news
 
 
 def _name(operation_id: str) -> str:

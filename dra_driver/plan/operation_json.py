@@ -1,13 +1,15 @@
 """The stored form of an operation of the hook: versioned JSON.
 
-Within a version fields may be added, and readers ignore those they do not know.
+Within a version fields may be added, and readers ignore those they do not know. A version or a word
+that is not known here was written by a newer release: such an operation is left alone.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from dra_driver.model.checkpoint import (
     AfterCheckpoint,
@@ -29,6 +31,13 @@ from dra_driver.model.device import GpuUuid
 from dra_driver.plan.manifest import manifest_json, read_manifest
 
 VERSION = "gpuslice.io/operation/v1"
+_ANY_VERSION = VERSION.removesuffix("1")
+
+E = TypeVar("E", bound=StrEnum)
+
+
+class NewerOperation(ValueError):  # noqa: N818 - reads as the verdict that it is
+    """A newer release wrote it; the text names what is not known here."""
 
 
 def encode_operation(operation: Operation) -> str:
@@ -70,13 +79,16 @@ def decode_operation(content: bytes) -> Operation:
     """Read what `encode_operation` of this or an older release wrote.
 
     Raises:
-        ValueError: it is none, or of another version; the text says in which respect.
+        NewerOperation: a newer release wrote it.
+        ValueError: it is none; the text says in which respect.
     """
     try:
         body = json.loads(content)
-        if body["version"] != VERSION:
-            raise ValueError(f"version {body['version']!r} is not known")
-        return _operation(body)
+        version = str(body["version"])
+        if version == VERSION:
+            return _operation(body)
+        kind = NewerOperation if version.startswith(_ANY_VERSION) else ValueError
+        raise kind(f"version {version!r} is not known")
     except KeyError as error:
         raise ValueError(f"field {error} is missing") from error
     except (TypeError, AttributeError, IndexError, RecursionError) as error:
@@ -120,11 +132,11 @@ def _operation(body: Mapping[str, Any]) -> Operation:
     manifest = body.get("manifest")
     return Operation(
         id=str(body["id"]),
-        kind=Kind(body["kind"]),
-        state=OperationState(body["state"]),
-        trigger=Trigger(body["trigger"]),
+        kind=_word(Kind, body["kind"]),
+        state=_word(OperationState, body["state"]),
+        trigger=_word(Trigger, body["trigger"]),
         target=_target(body["target"]),
-        owner=GpuOwner(body["owner"]),
+        owner=_word(GpuOwner, body["owner"]),
         boot_id=str(body["bootId"]),
         until_s=float(body["until"]),
         started_wall_s=float(body["started"]),
@@ -133,7 +145,7 @@ def _operation(body: Mapping[str, Any]) -> Operation:
             ClaimRef(str(each["namespace"]), str(each["name"]), str(each["uid"]))
             for each in body["claims"]
         ),
-        after=AfterCheckpoint(body["after"]),
+        after=_word(AfterCheckpoint, body["after"]),
         processes=tuple(map(_held, body["processes"])),
         runner=_process(body.get("runner")),
         checkpoint_id=str(body.get("checkpointId", "")),
@@ -142,9 +154,9 @@ def _operation(body: Mapping[str, Any]) -> Operation:
             DeviceMapping(old=GpuUuid(str(each["old"])), new=GpuUuid(str(each["new"])))
             for each in body.get("deviceMap", ())
         ),
-        outcome=Outcome(body["outcome"]),
-        ending=OperationState(body["ending"]),
-        code=Code(body["code"]),
+        outcome=_word(Outcome, body["outcome"]),
+        ending=_word(OperationState, body["ending"]),
+        code=_word(Code, body["code"]),
         text=str(body.get("text", "")),
         warnings=tuple(map(str, body.get("warnings", ()))),
         answers=tuple(map(_answer, body.get("answers", ()))),
@@ -172,16 +184,25 @@ def _held(body: Mapping[str, Any]) -> HeldProcess:
         raise TypeError("a process is missing")
     return HeldProcess(
         process=process,
-        found=CudaState(body["found"]),
-        state=CudaState(state) if state is not None else None,
+        found=_word(CudaState, body["found"]),
+        state=_word(CudaState, state) if state is not None else None,
         gpu_bytes=int(body.get("gpuBytes", 0)),
     )
 
 
 def _answer(body: Mapping[str, Any]) -> StoredAnswer:
     return StoredAnswer(
-        phase=HookPhase(body["phase"]),
+        phase=_word(HookPhase, body["phase"]),
         digest=str(body["digest"]),
-        code=Code(body["code"]),
+        code=_word(Code, body["code"]),
         text=str(body["text"]),
     )
+
+
+def _word(kind: type[E], word: Any) -> E:
+    if not isinstance(word, str):
+        raise TypeError(f"{kind.__name__} {word!r} is no word")
+    try:
+        return kind(word)
+    except ValueError as error:
+        raise NewerOperation(f"{kind.__name__} {word!r} is not known") from error

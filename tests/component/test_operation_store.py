@@ -44,11 +44,12 @@ def test_operation_is_read_as_it_was_saved_and_only_by_root(tmp_path: Path) -> N
     [*files] = sorted((tmp_path / "operations").iterdir())
     assert [path.name for path in files] == ["op-0.json", "op-1.json"]
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    assert stat.S_IMODE((tmp_path / "operations").stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"[]", b"{}", b'{"version": "gpuslice.io/operation/v9"}', b"\xff", b"[" * 100_000],
+    [b"", b"[]", b"{}", b'{"version": "of another program"}', b"\xff", b"[" * 100_000],
 )
 def test_damaged_operation_is_kept_aside_and_costs_no_other(tmp_path: Path, content: bytes) -> None:
     store = OperationFiles(tmp_path)
