@@ -155,7 +155,10 @@ class SimulationFile:
         )
 
     def _load(self) -> Simulation:
-        text = self._path.read_text(encoding="utf-8")
+        try:
+            text = self._path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise FieldError(f"byte {error.start + 1} is not UTF-8: save it as UTF-8") from error
         return parse_simulation(load_yaml(text), node_name=self._node_name)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
 
@@ -12,7 +12,7 @@ from dra_driver.adapters.clock import SystemClock
 from dra_driver.adapters.simulated_document import Simulation
 from dra_driver.app.gpus import NodeGpus
 from dra_driver.app.mps_parts import MpsParts, mpsd_lock, open_supervisor
-from dra_driver.errors import AdapterError, NotReady, Reason
+from dra_driver.errors import AdapterError, FatalError, NotReady, Reason
 from dra_driver.model.deadline import Deadline
 from dra_driver.model.device import GpuUuid, Inventory
 from dra_driver.model.mps import GpuSharing
@@ -90,10 +90,16 @@ class HostedSupervisor:
 def host_supervisor(
     settings: Settings, *, gpus: NodeGpus, recorder: Recorder
 ) -> Iterator[HostedSupervisor]:
-    """Give the supervisor; its `run` has to be run, and to end before the block is left."""
+    """Give the supervisor; its `run` has to be run, and to end before the block is left.
+
+    Raises:
+        FatalError: the run folder cannot be used.
+    """
+    lock = mpsd_lock(settings)
+    _check(lock)
     inventory = StatedInventory(gpus)
     with open_supervisor(settings, gpus=gpus, inventory=inventory, recorder=recorder) as parts:
-        yield HostedSupervisor(parts, lock=mpsd_lock(settings), gpus=gpus, clock=SystemClock())
+        yield HostedSupervisor(parts, lock=lock, gpus=gpus, clock=SystemClock())
 
 
 class StatedInventory:
@@ -116,6 +122,15 @@ class StatedInventory:
             )
             known = self._known = (node, inventory)
         return known[1]
+
+
+def _check(lock: Path) -> None:
+    """Tell now, before GPUs are offered whose shares could never be held, what `run` would meet."""
+    try:
+        with suppress(HeldByAnother), only_process(lock, what="looks whether it could hold shares"):
+            pass
+    except FatalError as error:
+        raise FatalError(f"--run-dir {lock.parent}: {error}") from error
 
 
 def _free(gpus: NodeGpus) -> tuple[GpuSharing, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from threading import Event, Thread
 
 from dra_driver import log
+from dra_driver.errors import FatalError
 
 Loop = Callable[[Event], None]
 
@@ -43,6 +44,8 @@ class LoopGuard:
     def _run(self, name: str, loop: Loop) -> None:
         try:
             loop(self._stop)
+        except FatalError as error:
+            self._on_fatal(f"loop {name} failed: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it was, the process must not live on
             self._log.exception("A loop failed", loop=name)
             self._on_fatal(f"loop {name} failed: {error!r}")

@@ -92,6 +92,7 @@ def test_plugin_ends_with_status_2_when_a_setting_is_impossible(
 
 FATAL: dict[str, tuple[Arrange, tuple[str, ...]]] = {
     "state": (_file_in_the_way("state-dir"), ("--state-dir", "occupied")),
+    "run": (_file_in_the_way("run-dir"), ("--run-dir", "occupied")),
     "plugins": (_file_in_the_way("kubelet-plugins-directory-path"), ("occupied",)),
     "port": (_flag("http-endpoint", "192.0.2.1:80"), ("192.0.2.1:80", "--http-endpoint")),
 }

@@ -66,9 +66,9 @@ def simulation_text(state: NodeState) -> str:
     )
 
 
-def write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str, *, encoding: str = "utf-8") -> None:
     """Replace a file at once, as a careful editor does."""
-    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").write_text(text, encoding=encoding)
     path.with_suffix(".new").replace(path)
 
 

@@ -4,6 +4,7 @@ from threading import Event
 
 import pytest
 
+from dra_driver.errors import FatalError
 from dra_driver.loops.guard import Loop, LoopGuard
 
 
@@ -31,6 +32,18 @@ def test_guard_reports_the_error_when_a_loop_fails() -> None:
         raise RuntimeError("no more GPUs")
 
     assert run_until_fatal(fail) == "loop monitor failed: RuntimeError('no more GPUs')"
+
+
+def test_guard_says_the_sentence_alone_when_a_loop_cannot_go_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(stop: Event) -> None:
+        raise FatalError("cannot use /run/gpuslice: mount it read-write")
+
+    text = run_until_fatal(fail)
+
+    assert text == "loop monitor failed: cannot use /run/gpuslice: mount it read-write"
+    assert "Traceback" not in "".join(capsys.readouterr())
 
 
 def test_guard_reports_a_loop_when_it_ends_unasked() -> None:

@@ -19,6 +19,7 @@ from tests.builders import BOOT, gpu, uuid
 from tests.fakes.gpu_node import CallFault, NodeState, simulation_text, write_whole
 
 TWO = NodeState(gpus=(gpu(0), gpu(1)))
+NO_UTF_8 = "gpus: []  # \xff"  # as it is written in Latin-1
 
 
 @pytest.fixture
@@ -35,11 +36,11 @@ def gpus(path: Path) -> Iterator[SimulatedGpus]:
     gpus.close()
 
 
-@pytest.mark.parametrize("content", [None, "gpus: [", "gpus: [{uuid: 7}]", ""])
+@pytest.mark.parametrize("content", [None, "gpus: [", "gpus: [{uuid: 7}]", "", NO_UTF_8])
 def test_start_refuses_a_file_that_is_no_node(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "node.yaml"
     if content is not None:
-        path.write_text(content)
+        path.write_text(content, encoding="latin-1")
 
     with pytest.raises(SettingsError, match="--simulate") as caught:
         SimulationFile(path, node_name="node-a")
@@ -101,7 +102,7 @@ def test_wait_events_gives_an_event_again_when_it_was_taken_out_and_put_in(
     assert gpus.wait_events(5) == (event,)
 
 
-@pytest.mark.parametrize("content", ["gpus: [", "gpus: []\nnew: 1", None])
+@pytest.mark.parametrize("content", ["gpus: [", "gpus: []\nnew: 1", None, NO_UTF_8])
 def test_inventory_fails_and_the_last_node_stays_when_an_edit_is_malformed(
     path: Path, content: str | None
 ) -> None:
@@ -111,7 +112,7 @@ def test_inventory_fails_and_the_last_node_stays_when_an_edit_is_malformed(
     if content is None:
         path.unlink()
     else:
-        write_whole(path, content)
+        write_whole(path, content, encoding="latin-1")
 
     assert gpus.wait_events(5) == ()
     for _ in range(2):
