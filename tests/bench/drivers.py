@@ -22,10 +22,13 @@ REFERENCE = "reference"
 PARALLEL = "reference-parallel"
 """The reference without the helper's lock, and with an intent record before the work."""
 
+MINIMAL = "minimal"
+"""The least driver that Python and grpcio allow; publishes no slices."""
+
 LIMITED = "reference-limited"
 """The reference with client-go's default limit of requests, as drivers have that do not set one."""
 
-VARIANTS = (GPUSLICE, REFERENCE, PARALLEL)
+VARIANTS = (GPUSLICE, REFERENCE, PARALLEL, MINIMAL)
 _STOP_S = 20.0
 
 
@@ -186,15 +189,24 @@ def _command(setup: Setup, variant: str, root: Path, *, node: str) -> list[str]:
             "simulate": str(simulation_file(setup, node)),
         }
         return [sys.executable, "-m", "dra_driver", "plugin", *_flags(common | own)]
-    parallel = variant == PARALLEL
-    limit = {"qps": "0"} if variant == LIMITED else {}
-    own = limit | {
+    common_of_references = {
         "registry": str(root / "registry"),
         "plugins": str(root / "plugins" / DRIVER),
-        "devices": str(setup.devices),
-        "serialize": str(not parallel).lower(),
-        "intent": str(parallel).lower(),
     }
+    if variant == MINIMAL:
+        flags = _flags(common | common_of_references)
+        return [sys.executable, "-m", "tests.bench.minimal", *flags]
+    parallel = variant == PARALLEL
+    limit = {"qps": "0"} if variant == LIMITED else {}
+    own = (
+        common_of_references
+        | limit
+        | {
+            "devices": str(setup.devices),
+            "serialize": str(not parallel).lower(),
+            "intent": str(parallel).lower(),
+        }
+    )
     return [str(setup.binary), *_flags(common | own)]
 
 

@@ -35,7 +35,7 @@ class Floor:
         started = perf_counter()
         for folder in self._folders:
             os.unlink(folder / claim.uid)
-            _sync(folder)
+            sync(folder)
         return perf_counter() - started
 
 
@@ -47,10 +47,10 @@ def write_durably(folder: Path, name: str) -> None:
     os.fsync(descriptor)
     os.close(descriptor)
     os.replace(temporary, folder / name)
-    _sync(folder)
+    sync(folder)
 
 
-def _sync(folder: Path) -> None:
+def sync(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     os.fsync(descriptor)
     os.close(descriptor)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from tests.bench.drivers import GPUSLICE, PARALLEL, REFERENCE
+from tests.bench.drivers import GPUSLICE, MINIMAL, PARALLEL, REFERENCE
 from tests.bench.measure import FLOOR
 from tests.bench.stats import Ratio, ratio
 
@@ -106,7 +106,7 @@ ROWS: tuple[Row, ...] = (
     Row(metric="requests-prepare", title="API requests per prepare", digits=0),
     Row(metric="requests-unprepare", title="API requests per unprepare", digits=0, kept=False),
 )
-_VARIANTS = (GPUSLICE, REFERENCE, PARALLEL, FLOOR)
+_VARIANTS = (GPUSLICE, MINIMAL, REFERENCE, PARALLEL, FLOOR)
 GROWTH = "cpu-live-c1 over cpu-c1"
 """How much dearer a claim is beside many others; of gpuslice alone."""
 
@@ -126,6 +126,7 @@ def table(document: Document) -> str:
     """The figures as Markdown: median of the rounds' medians / median of their 99th percentiles."""
     facts = document["machine"]
     loads = document["loadAverages"]
+    variants = _measured(document)
     lines = [
         (
             f"{facts['cores']} cores ({facts['processor']}), {facts['memoryGib']} GiB,"
@@ -134,15 +135,21 @@ def table(document: Document) -> str:
             f" load average {min(loads):g} to {max(loads):g}."
         ),
         "",
-        f"| | {' | '.join(_VARIANTS)} | ratio (range of rounds) |",
-        f"|---|{'---|' * (len(_VARIANTS) + 1)}",
+        f"| | {' | '.join(variants)} | ratio (range of rounds) |",
+        f"|---|{'---|' * (len(variants) + 1)}",
     ]
     return "\n".join([*lines, *_rows(document)]) + "\n"
 
 
+def _measured(document: Document) -> tuple[str, ...]:
+    found = {variant for values in document["metrics"].values() for variant in values}
+    return tuple(each for each in _VARIANTS if each in found)
+
+
 def _rows(document: Document) -> Iterator[str]:
+    variants = _measured(document)
     for row in ROWS:
-        cells = [_cell(document, row, variant) for variant in _VARIANTS]
+        cells = [_cell(document, row, variant) for variant in variants]
         if any(cells):
             title = row.title.format(**document)
             yield f"| {title} | {' | '.join(cells)} | {_compared(document, row)} |"

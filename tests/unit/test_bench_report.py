@@ -60,11 +60,17 @@ def test_table_has_medians_and_ranges_of_what_was_measured() -> None:
     }
     lines = table(_document(prepare_c1=metric, cpu_live_c1=_both([3.0], [2.0]))).splitlines()
     assert "load average 0.5 to 1.5" in lines[0]
-    assert (
-        "| prepare, 1 in flight, ms | 2.0 / 20 | 2.0 / 5 |  |  | **1.00** (0.50 to 2.00) |" in lines
-    )
+    assert "| prepare, 1 in flight, ms | 2.0 / 20 | 2.0 / 5 | **1.00** (0.50 to 2.00) |" in lines
     assert any("beside 500 live claims" in line and "**1.50**" in line for line in lines)
     assert len(lines) == 6
+
+
+def test_table_has_columns_of_those_that_were_measured_only() -> None:
+    metric = _both([2.0], [1.0]) | {"minimal": {"p50": [1.5]}}
+    lines = table(_document(prepare_c1=metric, cpu_c1=_both([3.0], [2.0]))).splitlines()
+    assert lines[2] == "| | gpuslice | minimal | reference | ratio (range of rounds) |"
+    assert lines[4] == "| prepare, 1 in flight, ms | 2.0 | 1.5 | 1.0 | **2.00** |"
+    assert lines[5].endswith("| 3.00 |  | 2.00 | **1.50** |")
 
 
 def _alone(p50: list[float], p99: list[float]) -> dict[str, dict[str, list[float]]]:
@@ -84,7 +90,7 @@ def test_first_shares_are_compared_with_the_bare_daemon() -> None:
     document = _document(prepare_mps_first={"gpuslice": {"p50": [30.0]}, "floor": {"p50": [20.0]}})
     assert "**1.50** to floor" in table(document)
     assert ratios(document) == {}
-    assert "ms | 30.0 |  |  | 20.0 | **1.50** to floor |" in table(document)
+    assert "ms | 30.0 | 20.0 | **1.50** to floor |" in table(document)
 
 
 def test_block_is_told_by_99th_percentiles_and_fails_nothing() -> None:
