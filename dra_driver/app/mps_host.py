@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
@@ -43,6 +43,8 @@ class HostedSupervisor:
         self._gpus = gpus
         self._clock = clock
         self._turn = Event()
+        self._settled = Event()
+        self._failure: FatalError | None = None
 
     def run(self, stop: Event) -> None:
         """Wait for the turn, then keep GPUs as they are desired, until `stop`.
@@ -56,20 +58,33 @@ class HostedSupervisor:
             try:
                 with only_process(self._lock, what="holds the shares of this node"):
                     self._turn.set()
+                    self._settled.set()
                     self._parts.keeper.run(stop)
                     return
             except HeldByAnother as error:
                 if not told:
                     _LOG.info("Waiting for another plugin to end", cause=str(error))
                 told = True
+            except FatalError as error:
+                # Who waits for the turn has to know: it will not come.
+                self._failure = FatalError(f"--run-dir {self._lock.parent}: {error}")
+                self._settled.set()
+                raise self._failure from error
             stop.wait(_POLL_S)
 
     def apply(self, gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline) -> None:
-        if not self._turn.wait(deadline.remaining_s(self._clock.monotonic_s())):
+        """As the port says.
+
+        Raises:
+            FatalError: also this, where `run` failed and the process is to end.
+        """
+        if not self._settled.wait(deadline.remaining_s(self._clock.monotonic_s())):
             raise NotReady(
                 Reason.DEVICE_BUSY,
                 f"GPU {gpu}: another plugin holds {self._lock} still; it is tried again",
             )
+        if self._failure is not None:
+            raise self._failure
         self._parts.supervisor.apply(gpu, shares, deadline)
 
     def abilities(self, inventory: Inventory) -> tuple[ShareAbility, ...]:
@@ -90,16 +105,10 @@ class HostedSupervisor:
 def host_supervisor(
     settings: Settings, *, gpus: NodeGpus, recorder: Recorder
 ) -> Iterator[HostedSupervisor]:
-    """Give the supervisor; its `run` has to be run, and to end before the block is left.
-
-    Raises:
-        FatalError: the run folder cannot be used.
-    """
-    lock = mpsd_lock(settings)
-    _check(lock)
+    """Give the supervisor; its `run` has to be run, and to end before the block is left."""
     inventory = StatedInventory(gpus)
     with open_supervisor(settings, gpus=gpus, inventory=inventory, recorder=recorder) as parts:
-        yield HostedSupervisor(parts, lock=lock, gpus=gpus, clock=SystemClock())
+        yield HostedSupervisor(parts, lock=mpsd_lock(settings), gpus=gpus, clock=SystemClock())
 
 
 class StatedInventory:
@@ -122,15 +131,6 @@ class StatedInventory:
             )
             known = self._known = (node, inventory)
         return known[1]
-
-
-def _check(lock: Path) -> None:
-    """Tell now, before GPUs are offered whose shares could never be held, what `run` would meet."""
-    try:
-        with suppress(HeldByAnother), only_process(lock, what="looks whether it could hold shares"):
-            pass
-    except FatalError as error:
-        raise FatalError(f"--run-dir {lock.parent}: {error}") from error
 
 
 def _free(gpus: NodeGpus) -> tuple[GpuSharing, ...]:
