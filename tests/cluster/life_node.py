@@ -1,14 +1,15 @@
 """What a node holds for claims, read from its own files, and what has to be true of it."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import combinations
 from threading import Event, Thread
 from typing import Self
 
-from tests.cluster.deployed import DRIVER
+from dra_driver.model.quantity import MIB, parse_quantity
+from tests.cluster.deployed import DRIVER, attribute, published
 from tests.kube.client import Json
 from tests.kube.cluster import Cluster
 from tests.kube.process import wait_until
@@ -61,6 +62,7 @@ def wait_until_settled(cluster: Cluster, *, timeout_s: float = 30.0) -> None:
 @contextmanager
 def nothing_given_twice(cluster: Cluster) -> Iterator[None]:
     """Look at the journal all the time, and fail if two claims ever held the same."""
+    memory_mib = _published_memory(cluster)
     seen: set[str] = set()
     stop = Event()
 
@@ -69,7 +71,8 @@ def nothing_given_twice(cluster: Cluster) -> Iterator[None]:
         while not stop.wait(_TICK_S):
             # Files are read one after the other: only what stood in two rounds stood together.
             now = _records(cluster)
-            seen.update(given_twice([now[uid] for uid in now.keys() & before.keys()]))
+            both = [now[uid] for uid in now.keys() & before.keys()]
+            seen.update(given_twice(both, memory_mib))
             before = now
 
     thread = Thread(target=watch, name="watch-journal")
@@ -82,8 +85,11 @@ def nothing_given_twice(cluster: Cluster) -> Iterator[None]:
     assert not seen, "\n".join(sorted(seen))
 
 
-def given_twice(records: list[Json]) -> Iterator[str]:
-    """Name what records hold together that only one may hold."""
+def given_twice(records: list[Json], memory_mib: Mapping[str, int]) -> Iterator[str]:
+    """Name what records hold together that only one may hold.
+
+    `memory_mib` is what each GPU has to give; others are not judged by their memory.
+    """
     uses = [(record, use) for record in records for use in record["uses"]]
     for (first, one), (second, other) in combinations(uses, 2):
         # What another boot's records say is not held any more.
@@ -98,12 +104,16 @@ def given_twice(records: list[Json]) -> Iterator[str]:
         boots = {record["bootId"] for record, use in uses if use["gpu"] == gpu}
         for boot in boots:
             shares = [
-                use["computePercent"]
+                use
                 for record, use in uses
                 if (use["gpu"], record["bootId"], use["use"]) == (gpu, boot, "Shared")
             ]
-            if sum(shares) > 100:
-                yield f"{gpu} is held to {sum(shares)} %: {shares}"
+            compute = [each["computePercent"] for each in shares]
+            if sum(compute) > 100:
+                yield f"{gpu} is held to {sum(compute)} %: {compute}"
+            memory = [each["memoryMib"] for each in shares]
+            if sum(memory) > (most := memory_mib.get(gpu, sum(memory))):
+                yield f"{gpu} is held to {sum(memory)} MiB of {most}: {memory}"
 
 
 def kubelet_answers(cluster: Cluster, uid: str) -> list[Json]:
@@ -127,7 +137,7 @@ def _disagreements(cluster: Cluster) -> Iterator[str]:
             yield f"{place} still has claim {uid}"
         for uid in sorted(used.keys() - uids):
             yield f"{place} lacks claim {used[uid]['metadata']['name']}"
-    yield from given_twice(list(held.records.values()))
+    yield from given_twice(list(held.records.values()), _published_memory(cluster))
     for uid, record in held.records.items():
         if record["state"] != "Prepared":
             yield f"claim {uid} is {record['state']}"
@@ -140,6 +150,16 @@ def _disagreements(cluster: Cluster) -> Iterator[str]:
         yield f"shares are {held.shares}, but records say {wanted}"
     if len({record["bootId"] for record in held.records.values()}) > 1:
         yield "records are of different boots"
+
+
+def _published_memory(cluster: Cluster) -> dict[str, int]:
+    """Give the MiB that each shared GPU has to give, by UUID; none while nothing is published."""
+    return {
+        str(attribute(each, "uuid")): int(parse_quantity(each["capacity"]["memory"]["value"]))
+        // MIB
+        for each in published(cluster)
+        if each.get("allowMultipleAllocations")
+    }
 
 
 def _unlike_allocation(record: Json, claim: Json) -> Iterator[str]:
