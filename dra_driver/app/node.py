@@ -15,24 +15,23 @@ from dra_driver.adapters.pod_resources import KubeletPodResources
 from dra_driver.adapters.process_owners import ProcOwners
 from dra_driver.adapters.record_file import RecordFiles
 from dra_driver.app.hardware import Hardware, Loop
+from dra_driver.app.node_health import NodeHealth
 from dra_driver.app.options import prepare_options, publish_options
 from dra_driver.app.pool_builder import PoolBuilder
-from dra_driver.errors import AdapterError
+from dra_driver.loops.broken_states import BrokenStates
 from dra_driver.loops.health_monitor import HealthMonitor
 from dra_driver.loops.health_rows import HealthRows
 from dra_driver.loops.janitor import Janitor
 from dra_driver.loops.publisher import Publisher
 from dra_driver.loops.sharing_monitor import SharingMonitor
 from dra_driver.loops.watchdog import Eyes, Watchdog
-from dra_driver.model.device import GpuUuid, Inventory
+from dra_driver.model.device import Inventory
 from dra_driver.model.health import HealthRow
-from dra_driver.model.mps import GpuSharing
 from dra_driver.model.record import Record
-from dra_driver.plan.health import XidPolicy, with_sharing
 from dra_driver.plan.naming import spec_prefix
 from dra_driver.ports import Clock, Recorder
 from dra_driver.settings import Settings
-from dra_driver.state.current import Current, joined
+from dra_driver.state.current import Current
 from dra_driver.state.executor import Executor
 from dra_driver.state.node_state import NodeState
 from dra_driver.state.planner import Planner
@@ -50,8 +49,8 @@ class Node:
 
     Attributes:
         sharing: None where nobody enforces shares.
-        gpus: newest inventory as it was read, or None while there is no GPU driver.
-        inventory: the same with the health of sharing; nobody sets it.
+        seen: what the loops have found out about GPUs.
+        inventory: what comes of it; nobody sets it.
         gpu_problem: why the GPUs cannot be read; empty when they can.
     """
 
@@ -59,14 +58,14 @@ class Node:
     publisher: Publisher
     monitor: HealthMonitor
     rows: HealthRows
+    broken: BrokenStates
     janitor: Janitor
     sharing: SharingMonitor | None
     watchdog: Watchdog
     checkpoints: CheckpointParts
     api: KubeApi
-    gpus: Current[Inventory | None]
+    seen: NodeHealth
     inventory: Current[Inventory | None]
-    states: Current[tuple[GpuSharing, ...]]
     gpu_problem: Current[str]
 
     def loops(self) -> tuple[tuple[str, Loop], ...]:
@@ -77,6 +76,7 @@ class Node:
             *((("sharing", sharing.run),) if sharing is not None else ()),
             ("publisher", self._publish),
             ("health-rows", self.rows.run),
+            ("broken-states", self.broken.run),
             ("janitor", self.janitor.run),
             ("watchdog", self.watchdog.run),
             *self.checkpoints.loops(self.publisher.refresh),
@@ -84,8 +84,8 @@ class Node:
 
     def end_waits(self) -> None:
         """Let nobody wait for news any more: the process is stopping."""
-        for each in (self.gpus, self.inventory, self.states):
-            each.close()
+        self.seen.close()
+        self.inventory.close()
 
     def _publish(self, stop: Event) -> None:
         if self.sharing is not None:
@@ -106,8 +106,7 @@ class NodeBuilder:
     hardware: Hardware
     clock: Clock
     recorder: Recorder
-    gpus: Current[Inventory | None] = field(default_factory=lambda: Current(None))
-    states: Current[tuple[GpuSharing, ...]] = field(default_factory=lambda: Current(()))
+    seen: NodeHealth = field(default_factory=NodeHealth)
 
     def build(self, health: Current[tuple[HealthRow, ...]]) -> Node:
         """Give the parts; `health` is what the kubelet's streams send.
@@ -123,7 +122,7 @@ class NodeBuilder:
             clock=self.clock,
         )
         boot_id = self.hardware.gpus.boot_id()
-        inventory = joined(self.gpus, self.states, with_sharing)
+        inventory = self.seen.together()
         eyes = self._eyes(lambda: state.records())  # noqa: PLW0108 - made below
         checkpoints = self._checkpoints(api, eyes, inventory, boot_id)
         state = self._state(api, inventory, boot_id, checkpoints)
@@ -132,6 +131,7 @@ class NodeBuilder:
             state=state,
             publisher=publisher,
             monitor=self._monitor(problem, state),
+            broken=self._broken(checkpoints, eyes),
             rows=HealthRows(
                 inventory=inventory, pool=lambda: publisher.state.get().pool, target=health
             ),
@@ -140,9 +140,8 @@ class NodeBuilder:
             watchdog=self._watchdog(api, eyes, boot_id),
             checkpoints=checkpoints,
             api=api,
-            gpus=self.gpus,
+            seen=self.seen,
             inventory=inventory,
-            states=self.states,
             gpu_problem=problem,
         )
 
@@ -222,9 +221,11 @@ class NodeBuilder:
             return None
         return SharingMonitor(
             self.hardware.sharing.states,
-            self.states,
+            self.seen.states,
             held=state.records,
-            assert_shares=lambda deadline: state.assert_shares(deadline, gpus=self._known_gpus()),
+            assert_shares=lambda deadline: state.assert_shares(
+                deadline, gpus=self.seen.known_gpus()
+            ),
             on_abilities=publisher.refresh,
             events=api.events,
             clock=self.clock,
@@ -238,7 +239,7 @@ class NodeBuilder:
             owners=ProcOwners(proc=settings.host_root / "proc", run_dir=str(settings.run_dir)),
             pods=KubeletPodResources(settings.pod_resources_socket, clock=self.clock),
             records=records,
-            sharing=self.states.get,
+            sharing=self.seen.states.get,
         )
 
     def _checkpoints(
@@ -255,6 +256,14 @@ class NodeBuilder:
             recorder=self.recorder,
         ).build(api)
 
+    def _broken(self, checkpoints: CheckpointParts, eyes: Eyes) -> BrokenStates:
+        return BrokenStates(
+            operations=checkpoints.host.table.by_id,
+            records=eyes.records,
+            owners=eyes.owners,
+            target=self.seen.broken,
+        )
+
     def _watchdog(self, api: KubeApi, eyes: Eyes, boot_id: str) -> Watchdog:
         settings = self.settings
         return Watchdog(
@@ -267,27 +276,15 @@ class NodeBuilder:
             interval_s=settings.watchdog_interval_seconds,
         )
 
-    def _known_gpus(self) -> tuple[GpuUuid, ...]:
-        known = self.gpus.get()
-        return tuple(gpu.uuid for gpu in known.gpus) if known is not None else ()
-
     def _monitor(self, problem: Current[str], state: NodeState) -> HealthMonitor:
-        return HealthMonitor(
-            self.hardware.gpus,
-            self.gpus,
-            problem=problem,
+        return self.seen.monitor(
+            self.hardware,
+            problem,
+            records=state.records,
+            settings=self.settings,
             clock=self.clock,
             recorder=self.recorder,
-            policy=XidPolicy.with_ignored(self.settings.additional_ignored_xids),
-            held=lambda: self._held_gpus(state),
         )
-
-    def _held_gpus(self, state: NodeState) -> frozenset[GpuUuid]:
-        try:
-            return frozenset(gpu for record in state.records() for gpu in record.gpus)
-        except AdapterError:
-            # While the journal cannot be read, no GPU may vanish: any of them may be held.
-            return frozenset(self._known_gpus())
 
     def _janitor(self, api: KubeApi, state: NodeState) -> Janitor:
         return Janitor(

@@ -115,7 +115,7 @@ class Plugin:
         # where the GPUs cannot be read, the health monitor tells and goes on trying.
         with suppress(AdapterError):
             inventory = hardware.gpus.inventory()
-            node.gpus.set(inventory)
+            node.seen.gpus.set(inventory)
             gpus = tuple(gpu.uuid for gpu in inventory.gpus)
         deadline = Deadline(self._clock.monotonic_s() + _RECOVERY_S)
         try:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from time import time
 
 import pytest
 
 from dra_driver.adapters.checkpoint_client import HookRefused
+from dra_driver.adapters.operation_store import OperationFiles
+from dra_driver.model.checkpoint import OperationState, Target
+from dra_driver.model.cuda import CudaState, ProcessRef
+from dra_driver.model.health import HealthStatus
 from dra_driver.plan.claim_marks import MARKER_PATH
 from dra_driver.sim.kubelet_values import KubeletError
 from tests import builders
-from tests.component.hooked_node import CONTAINER, PROGRAM, HookedNode, hooked_node
+from tests.component.hooked_node import CONTAINER, INIT, PROGRAM, HookedNode, hooked_node
+from tests.unit.operating import operation
 from tests.waiting import eventually
 
 
@@ -155,3 +161,39 @@ def test_plugin_prepares_claims_when_the_hook_cannot_be_installed(node: HookedNo
         assert "hooks" not in node.spec(claim)
         assert node.checkpointable() == {False}
         assert not node.configured
+
+
+def test_gpu_is_unhealthy_while_a_checkpoint_has_left_a_container_broken(node: HookedNode) -> None:
+    claim = node.claim(1, checkpoint="BestEffort")
+    left = operation(
+        CudaState.LOCKED,
+        claims=(claim.ref,),
+        changed_wall_s=time(),
+        state=OperationState.FAILED_UNHEALTHY,
+        target=Target(container_id=CONTAINER, init=ProcessRef(pid=INIT, started=500)),
+        text="it cannot be unlocked",
+    )
+    OperationFiles(node.rig.state).save(left)
+    with node.plugin():
+        node.wait_served()
+        assert unhealthy(node) == {}
+        node.rig.kubelet.prepare("pod", [claim])
+        node.start_container(claim)
+        eventually(lambda: list(unhealthy(node)) == [node.rig.gpus()[0]], 30, "the kubelet hears")
+        assert "it cannot be unlocked; delete its pod" in unhealthy(node)[node.rig.gpus()[0]]
+        eventually(lambda: tainted(node) == [node.rig.gpus()[0]], 30, "the scheduler hears")
+        node.rig.kubelet.unprepare("pod")
+        eventually(lambda: (unhealthy(node), tainted(node)) == ({}, []), 30, "it is over")
+
+
+def unhealthy(node: HookedNode) -> dict[str, str]:
+    """What the kubelet is told of sick devices."""
+    return {
+        each.row.device: each.row.message
+        for each in node.rig.kubelet.health(builders.DRIVER)
+        if each.row.status is HealthStatus.UNHEALTHY
+    }
+
+
+def tainted(node: HookedNode) -> list[str]:
+    return [each["name"] for each in node.rig.devices() if each.get("taints")]
