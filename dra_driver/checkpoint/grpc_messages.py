@@ -23,6 +23,10 @@ from dra_driver.plan.manifest import manifest_text
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _UID = re.compile(r"[A-Za-z0-9-]{1,64}")
+MESSAGE_MAX = 1024
+"""Characters of an outcome's text: it is kept with the operation, and told in Events."""
+_NAME_MAX = 253
+"""Characters of the longest names that Kubernetes has."""
 
 _OWNERS = {
     api.GPU_OWNER_AUTO: GpuOwner.AUTO,
@@ -68,7 +72,7 @@ def post_checkpoint(request: api.PostCheckpointRequest) -> HookRequest:
         phase=HookPhase.POST_CHECKPOINT,
         trigger=Trigger.CONTROLLER,
         outcome=_outcome(request.outcome),
-        outcome_text=request.message,
+        outcome_text=_bounded(request.message, "message", MESSAGE_MAX),
     )
 
 
@@ -98,7 +102,7 @@ def post_restore(request: api.PostRestoreRequest) -> HookRequest:
         trigger=Trigger.CONTROLLER,
         target=_target(request.target, needed=False),
         outcome=_outcome(request.outcome),
-        outcome_text=request.message,
+        outcome_text=_bounded(request.message, "message", MESSAGE_MAX),
     )
 
 
@@ -106,7 +110,8 @@ def operation_id(value: str, *, field: str = "operation_id") -> str:
     """Raises InvalidMessage."""
     if not _ID.fullmatch(value):
         raise InvalidMessage(
-            f"{field}: {value!r} is no id: use letters, digits, '.', '_' and '-', at most 128"
+            f"{field}: {value[:_NAME_MAX]!r} is no id: use letters, digits, '.', '_' and '-', at"
+            " most 128"
         )
     return value
 
@@ -166,14 +171,21 @@ def _target(message: api.Target, *, needed: bool) -> Target:
     if needed and not named:
         raise InvalidMessage("target: give container_id, or pod_namespace and pod_name")
     if message.container_id and not re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", message.container_id):
-        raise InvalidMessage(f"target.container_id: {message.container_id!r} is no container id")
+        named = message.container_id[:_NAME_MAX]
+        raise InvalidMessage(f"target.container_id: {named!r} is no container id")
     return Target(
         container_id=message.container_id,
-        pod_uid=message.pod_uid,
-        pod_namespace=message.pod_namespace,
-        pod_name=message.pod_name,
-        container_name=message.container_name,
+        pod_uid=_bounded(message.pod_uid, "target.pod_uid", _NAME_MAX),
+        pod_namespace=_bounded(message.pod_namespace, "target.pod_namespace", _NAME_MAX),
+        pod_name=_bounded(message.pod_name, "target.pod_name", _NAME_MAX),
+        container_name=_bounded(message.container_name, "target.container_name", _NAME_MAX),
     )
+
+
+def _bounded(value: str, field: str, limit: int) -> str:
+    if len(value) > limit:
+        raise InvalidMessage(f"{field}: it has {len(value)} characters; give at most {limit}")
+    return value
 
 
 def _target_message(target: Target) -> api.Target:

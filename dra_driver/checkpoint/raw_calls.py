@@ -36,6 +36,9 @@ _VETOES: Final = frozenset(
 )
 """Codes that stop the runtime wherever it asks."""
 
+_NAME_MAX: Final = 253
+"""Characters of the longest names that Kubernetes has; whatever is longer is none of them."""
+
 _POD_KEYS: Final = {
     "pod_uid": ("io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid"),
     "pod_namespace": ("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"),
@@ -137,7 +140,7 @@ class RawCalls:
         meaning: _Meaning,
     ) -> HookRequest | None:
         state = _state(raw.body)
-        container_id, pid = str(state.get("id", "")), state.get("pid")
+        container_id, pid = str(state.get("id", ""))[:_NAME_MAX], state.get("pid")
         owner = self._owner(pid) if isinstance(pid, int) and pid > 0 else None
         init = ProcessRef(pid=owner.pid, started=owner.started) if owner is not None else None
         claim = raw.head.claim
@@ -208,6 +211,6 @@ def _pod(state: Mapping[str, Any]) -> dict[str, str]:
     annotations = state.get("annotations")
     known = annotations if isinstance(annotations, dict) else {}
     return {
-        field: next((str(known[key]) for key in keys if known.get(key)), "")
+        field: next((str(known[key])[:_NAME_MAX] for key in keys if known.get(key)), "")
         for field, keys in _POD_KEYS.items()
     }

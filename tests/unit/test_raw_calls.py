@@ -8,7 +8,7 @@ import pytest
 
 from dra_driver.checkpoint.raw_calls import RawCalls
 from dra_driver.checkpoint.raw_line import Phase, RawHead, RawRequest
-from dra_driver.model.checkpoint import HookAnswer, HookRequest
+from dra_driver.model.checkpoint import HookAnswer, HookRequest, Target
 from dra_driver.model.cuda import ProcessRef
 from dra_driver.model.deadline import Deadline
 from dra_driver.model.owner import ProcessOwner
@@ -67,3 +67,15 @@ def test_runtime_that_removes_a_container_runs_no_restore() -> None:
     runtime = ProcessOwner(pid=RUNTIME, started=500, parent=1)
 
     assert _request(Phase.POSTSTOP, program, runtime).runner is None
+
+
+def test_names_of_a_state_are_cut_when_they_are_longer_than_any() -> None:
+    asked = Asked()
+    annotations = {"io.kubernetes.cri.sandbox-name": "x" * 5000}
+    body = json.dumps({"id": "c" * 5000, "annotations": annotations}).encode()
+    head = RawHead(phase=Phase.CREATE_RUNTIME)
+    RawCalls(asked, lambda _: None).answer(
+        RawRequest(head=head, body=body), PROGRAM, Deadline(30.0)
+    )
+    (request,) = asked.requests
+    assert request.target == Target(container_id="c" * 253, pod_name="x" * 253)

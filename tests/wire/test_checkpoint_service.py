@@ -9,7 +9,15 @@ import grpc
 import pytest
 
 from dra_api.checkpoint import checkpoint_v1alpha1_pb2 as api
-from dra_driver.checkpoint.grpc_messages import _STATES, InvalidMessage, pre_restore
+from dra_driver.checkpoint.grpc_messages import (
+    _STATES,
+    MESSAGE_MAX,
+    InvalidMessage,
+    post_checkpoint,
+    post_restore,
+    pre_checkpoint,
+    pre_restore,
+)
 from dra_driver.model.checkpoint import OperationState
 from dra_driver.model.cuda import CudaState
 from tests.builders import ref
@@ -138,3 +146,31 @@ def test_restore_needs_to_say_of_what() -> None:
         pre_restore(
             api.PreRestoreRequest(operation_id="op-2", checkpoint_id="op-1", claim_uids=["/"])
         )
+
+
+@pytest.mark.parametrize("field", ["pod_uid", "pod_namespace", "pod_name", "container_name"])
+def test_target_is_refused_when_a_name_is_longer_than_any(field: str) -> None:
+    target = api.Target(container_id="c1")
+    setattr(target, field, "x" * 253)
+    assert getattr(pre_checkpoint(pre(target=target)).target, field) == "x" * 253
+    setattr(target, field, "x" * 254)
+    with pytest.raises(InvalidMessage, match=f"target.{field}: it has 254 .*; give at most 253"):
+        pre_checkpoint(pre(target=target))
+
+
+def test_outcome_is_refused_when_its_message_is_too_long() -> None:
+    longest, longer = ("x" * length for length in (MESSAGE_MAX, MESSAGE_MAX + 1))
+    told = api.PostCheckpointRequest(operation_id="op-1", message=longest)
+    assert post_checkpoint(told).outcome_text == longest
+    too_long = "^message: it has 1025 characters; give at most 1024$"
+    with pytest.raises(InvalidMessage, match=too_long):
+        post_checkpoint(api.PostCheckpointRequest(operation_id="op-1", message=longer))
+    with pytest.raises(InvalidMessage, match=too_long):
+        post_restore(api.PostRestoreRequest(operation_id="op-1", message=longer))
+
+
+def test_refusal_of_an_id_does_not_repeat_all_of_a_long_one() -> None:
+    for request_ in (pre("x" * 5000), pre(target=api.Target(container_id="x" * 5000))):
+        with pytest.raises(InvalidMessage, match="is no ") as caught:
+            pre_checkpoint(request_)
+        assert len(str(caught.value)) < 500
