@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.test_cluster_traces import traces
 from tests.kube.build import clusters_folder
 from tests.kube.cluster import COMPONENTS, Cluster
 
@@ -52,11 +53,15 @@ def test_cluster_goes_up_beside_others_shows_what_runs_and_goes_down(
     assert cluster_default.kubectl("get", "nodes", "-o", "name") == "node/node-0\n"
 
 
-def test_cluster_runs_the_first_recipe_when_it_was_started_with_the_driver(name: str) -> None:
+def test_cluster_with_the_driver_runs_a_recipe_and_leaves_nothing_when_it_goes_down(
+    name: str,
+) -> None:
+    folder = clusters_folder() / name
+    before = traces(folder)
     options = ("--profile", "gates", "--simulate", "2xt4", "--checkpoint")
     up = hack_cluster("up", *options, "--name", name)
     assert up.returncode == 0, up.stderr
-    cluster = Cluster.find(clusters_folder() / name)
+    cluster = Cluster.find(folder)
     assert cluster is not None
     slices = cluster.kubectl("get", "resourceslices", "-o", "jsonpath={.items[*].spec.driver}")
     assert slices == "gpuslice.io"
@@ -66,6 +71,11 @@ def test_cluster_runs_the_first_recipe_when_it_was_started_with_the_driver(name:
     (pod,) = cluster.kubectl("get", "pods", "-o", "name").split()
     path = f"proxy/checkpoint/default/{pod.removeprefix('pod/')}/main"
     cluster.admin.request("POST", f"/api/v1/nodes/{cluster.node_name}/{path}")
+    # The driver, its pod and what was simulated are there until the end.
+    assert hack_cluster("down", "--name", name).returncode == 0
+    kept = traces(folder) - before
+    # What is gone at a second look was another cluster's.
+    assert kept & traces(folder) == frozenset()
 
 
 @pytest.mark.parametrize(
