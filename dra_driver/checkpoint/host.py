@@ -55,7 +55,7 @@ class HookHost:
         service = CheckpointHookService(self.handler, clock=world.clock)
         self._grpc = CheckpointHookServer(paths.grpc, service)
         calls = RawCalls(self.handler, world.owners.owner)
-        self._raw = RawSocket(paths.raw, calls.answer, clock=world.clock, uid=uid)
+        self._raw = RawSocket(paths.raw, calls, clock=world.clock, uid=uid)
 
     def run(self, stop: Event) -> None:
         """Wait for the turn, then serve until `stop`.

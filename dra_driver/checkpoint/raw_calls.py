@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final, Protocol
 
+from dra_driver import log
 from dra_driver.checkpoint.raw_line import OK, Marker, Phase, RawHead, RawRequest, Role, veto
 from dra_driver.errors import AdapterError
 from dra_driver.model.checkpoint import (
@@ -44,6 +45,9 @@ _POD_KEYS: Final = {
     "pod_namespace": ("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"),
     "pod_name": ("io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"),
 }
+
+
+_log = log.get(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,24 @@ class RawCalls:
         if request is None:
             return OK
         return _said(raw.head, self._handler.call(request, deadline))
+
+    def unheard(self, raw: RawRequest, peer_pid: int, deadline: Deadline) -> None:
+        """Undo what was begun for a call that went on by itself, where it is stopped by that."""
+        try:
+            request = self._request(raw, peer_pid) if closes(raw.head) else None
+        except AdapterError as error:
+            _log.warning("Cannot undo what nobody waited for", error=str(error))
+            return
+        if request is None:
+            return
+        dump = request.phase.kind is Kind.CHECKPOINT
+        failed = replace(
+            request,
+            phase=HookPhase.POST_CHECKPOINT if dump else HookPhase.POST_RESTORE,
+            outcome=Outcome.FAILED,
+            outcome_text="the runtime did not wait for the driver's answer",
+        )
+        self._handler.call(failed, deadline)
 
     def _request(self, raw: RawRequest, peer_pid: int) -> HookRequest | None:
         """None: there is nothing to do in this phase, or the caller is no container's."""
@@ -168,12 +190,7 @@ class RawCalls:
         return ProcessRef(pid=parent.pid, started=parent.started) if parent is not None else None
 
 
-def _said(head: RawHead, answer: HookAnswer) -> bytes:
-    stops = answer.code in _VETOES or (answer.code is not Code.OK and _closes(head))
-    return veto(answer.text) if stops else OK
-
-
-def _closes(head: RawHead) -> bool:
+def closes(head: RawHead) -> bool:
     """Whether a container must not go on because we cannot tell what would become of its GPU.
 
     That is where the program itself closes while we are away. Whatever else is wrong with us must
@@ -186,6 +203,11 @@ def _closes(head: RawHead) -> bool:
             return True
         case _:
             return False
+
+
+def _said(head: RawHead, answer: HookAnswer) -> bytes:
+    stops = answer.code in _VETOES or (answer.code is not Code.OK and closes(head))
+    return veto(answer.text) if stops else OK
 
 
 def _ref(pid: int | None, started: int | None) -> ProcessRef | None:

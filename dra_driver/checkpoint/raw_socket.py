@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import BoundedSemaphore, Event, Thread
+from typing import Protocol
 
 from dra_driver import log
+from dra_driver.checkpoint.raw_calls import closes
 from dra_driver.checkpoint.raw_line import (
     MAX_LINE,
+    OK,
     RawLineError,
     RawRequest,
     decode,
@@ -36,7 +39,16 @@ _CHUNK = 4096
 _PAUSE_S = 0.1
 
 _log = log.get(__name__)
-Answer = Callable[[RawRequest, int, Deadline], bytes]
+
+
+class Answers(Protocol):
+    def answer(self, raw: RawRequest, peer_pid: int, deadline: Deadline) -> bytes:
+        """Give the bytes to send, for a request and the caller's process id."""
+        ...
+
+    def unheard(self, raw: RawRequest, peer_pid: int, deadline: Deadline) -> None:
+        """Undo what was begun for a caller who left before the answer that let it go on."""
+        ...
 
 
 class RawSocket:
@@ -44,14 +56,14 @@ class RawSocket:
 
     Args:
         path: of the socket.
-        answer: gives the bytes to send, for a request and the caller's process id.
+        calls: decide.
         clock: of deadlines.
         uid: who may call.
     """
 
-    def __init__(self, path: Path, answer: Answer, *, clock: Clock, uid: int = 0) -> None:
+    def __init__(self, path: Path, calls: Answers, *, clock: Clock, uid: int = 0) -> None:
         self._path = path
-        self._answer = answer
+        self._calls = calls
         self._clock = clock
         self._uid = uid
         self._room = BoundedSemaphore(CALLS_MAX)
@@ -135,9 +147,19 @@ class RawSocket:
             # A program of another release, perhaps. Without an answer it does as while we are away.
             _log.warning("Did not understand a call of gpuslice-hook", error=str(error))
             return
-        answer = self._answer(request, pid, Deadline(started_s + ANSWER_S))
+        if closes(request.head) and _has_left(connection):
+            # It waited while this process was held up, and has stopped the container by itself.
+            _log.warning("A call of gpuslice-hook came too late", phase=request.head.phase.value)
+            return
+        answer = self._calls.answer(request, pid, Deadline(started_s + ANSWER_S))
         connection.settimeout(READ_S)
-        connection.sendall(answer)
+        try:
+            connection.sendall(answer)
+        except OSError:
+            if answer == OK:
+                now_s = self._clock.monotonic_s()
+                self._calls.unheard(request, pid, Deadline(now_s + ANSWER_S))
+            raise
 
     def _read(self, connection: socket.socket, deadline: Deadline) -> RawRequest:
         """Raises RawLineError, or OSError where nothing comes in time."""
@@ -161,6 +183,13 @@ class RawSocket:
         if not data:
             raise RawLineError("it ended in the middle of its request")
         return data
+
+
+def _has_left(connection: socket.socket) -> bool:
+    """Whether nobody is at the other end; one that only says no more still listens."""
+    poller = select.poll()
+    poller.register(connection, 0)
+    return bool(poller.poll(0))
 
 
 def _shut(listener: socket.socket) -> None:
