@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import BoundedSemaphore
 from typing import NoReturn, TypeVar
 
 import grpc
@@ -27,7 +28,14 @@ from dra_driver.ports import Clock
 from dra_driver.sockets import bind_server, bound_path, make_way, private_folder, publish
 
 WORKERS = 16
+BEFORE_MAX = 8
+AFTER_MAX = 4
+"""Calls before, and after a dump or restore at one time: each may hang as long as a process does.
+Those who look at operations and abort them find a worker all the same."""
+
 _LONGEST_S = 600.0
+_ABORT_S = 30.0
+"""Of an abort, which waits for whoever works on the operation."""
 _MARGIN_S = 0.5
 _STOP_S = 5.0
 _DETAILS_MAX = 2048
@@ -43,26 +51,28 @@ class CheckpointHookService(api_grpc.CheckpointHookServicer):
     def __init__(self, handler: Handler, *, clock: Clock) -> None:
         self._handler = handler
         self._clock = clock
+        self._before = BoundedSemaphore(BEFORE_MAX)
+        self._after = BoundedSemaphore(AFTER_MAX)
 
     def PreCheckpoint(  # noqa: N802
         self, request: api.PreCheckpointRequest, context: grpc.ServicerContext
     ) -> api.HookResponse:
-        return self._called(messages.pre_checkpoint, request, context)
+        return self._called(messages.pre_checkpoint, request, context, self._before)
 
     def PostCheckpoint(  # noqa: N802
         self, request: api.PostCheckpointRequest, context: grpc.ServicerContext
     ) -> api.HookResponse:
-        return self._called(messages.post_checkpoint, request, context)
+        return self._called(messages.post_checkpoint, request, context, self._after)
 
     def PreRestore(  # noqa: N802
         self, request: api.PreRestoreRequest, context: grpc.ServicerContext
     ) -> api.HookResponse:
-        return self._called(messages.pre_restore, request, context)
+        return self._called(messages.pre_restore, request, context, self._before)
 
     def PostRestore(  # noqa: N802
         self, request: api.PostRestoreRequest, context: grpc.ServicerContext
     ) -> api.HookResponse:
-        return self._called(messages.post_restore, request, context)
+        return self._called(messages.post_restore, request, context, self._after)
 
     def GetOperation(  # noqa: N802
         self, request: api.OperationRef, context: grpc.ServicerContext
@@ -90,14 +100,22 @@ class CheckpointHookService(api_grpc.CheckpointHookServicer):
     ) -> api.Operation:
         with _spelled(context):
             named = messages.operation_id(request.operation_id)
-            return self._operation(self._handler.abort(named, self._deadline(context)), context)
+            deadline = self._deadline(context, _ABORT_S)
+            return self._operation(self._handler.abort(named, deadline), context)
 
     def _called(
-        self, decode: Callable[[M], HookRequest], message: M, context: grpc.ServicerContext
+        self,
+        decode: Callable[[M], HookRequest],
+        message: M,
+        context: grpc.ServicerContext,
+        room: BoundedSemaphore,
     ) -> api.HookResponse:
-        with _spelled(context):
+        with _spelled(context), _taken(room, context):
             request = decode(message)
-            answer = self._handler.call(request, self._deadline(context))
+            if not context.is_active():
+                # It waited for a worker until its caller had left.
+                _abort(context, Code.UNAVAILABLE, "nobody waits for this any more")
+            answer = self._handler.call(request, self._deadline(context, _LONGEST_S))
             if answer.code is not Code.OK:
                 _abort(context, answer.code, answer.text)
             response = messages.hook_response(answer, request)
@@ -111,9 +129,9 @@ class CheckpointHookService(api_grpc.CheckpointHookServicer):
             _abort(context, answer.code, answer.text)
         return messages.operation_message(answer.operation, self._clock.monotonic_s())
 
-    def _deadline(self, context: grpc.ServicerContext) -> Deadline:
+    def _deadline(self, context: grpc.ServicerContext, longest_s: float) -> Deadline:
         left_s = context.time_remaining()
-        bounded_s = _LONGEST_S if left_s is None else min(left_s, _LONGEST_S)
+        bounded_s = longest_s if left_s is None else min(left_s, longest_s)
         return Deadline(self._clock.monotonic_s() + max(0.0, bounded_s - _MARGIN_S))
 
 
@@ -144,6 +162,17 @@ class CheckpointHookServer:
     def stop(self) -> None:
         """Let calls in flight finish for some seconds."""
         self._owned.close()
+
+
+@contextmanager
+def _taken(room: BoundedSemaphore, context: grpc.ServicerContext) -> Iterator[None]:
+    if not room.acquire(blocking=False):
+        text = "too many calls like this are under way on this node: try again when one has ended"
+        _abort(context, Code.RESOURCE_EXHAUSTED, text)
+    try:
+        yield
+    finally:
+        room.release()
 
 
 @contextmanager
