@@ -35,8 +35,10 @@ def load_yaml(text: str) -> object:
         mark = error.problem_mark
         where = f"line {mark.line + 1}: " if mark is not None else ""
         raise FieldError(f"{where}{error.problem}") from error
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise FieldError(f"not YAML: {error}") from error
+    except (LookupError, AttributeError) as error:  # PyYAML's, of tags such as !!bool
+        raise FieldError("not YAML: a value does not fit its tag") from error
 
 
 class Fields:

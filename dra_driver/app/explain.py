@@ -178,7 +178,8 @@ def _read(file: str) -> dict[str, Any]:
         content = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError) as error:
         raise FatalError(f"--claim {file} cannot be read: {error}") from error
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError) as error:
+        # The last three are PyYAML's for values that do not fit their tag, as a date of month 99.
         raise FatalError(f"--claim {file} is not YAML: {' '.join(str(error).split())}") from error
     kind = content.get("kind") if isinstance(content, Mapping) else None
     metadata = content.get("metadata") if isinstance(content, Mapping) else None

@@ -95,7 +95,8 @@ def _read_file(path: Path, flags: Mapping[str, str]) -> tuple[dict[str, Any], li
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         return {}, [f"{where} cannot be read: {error}; give a readable YAML file"]
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError) as error:
+        # The last three are PyYAML's for values that do not fit their tag, as a date of month 99.
         return {}, [f"{where} is not YAML: {' '.join(str(error).split())}"]
     if content is None:
         return {}, []

@@ -158,6 +158,7 @@ def test_explain_ends_with_1_and_the_reason_when_the_claim_is_refused(
         ),
         ("a: [", "is not YAML: while parsing a flow node "),
         ("[" * 5000, "is not YAML: maximum recursion depth exceeded"),
+        ("kind: 2026-99-99", "is not YAML: month must be in 1..12"),
     ],
 )
 def test_explain_ends_with_1_when_the_file_holds_no_claim(

@@ -202,6 +202,7 @@ def test_settings_name_the_file_and_its_key_when_they_are_wrong(tmp_path: Path) 
         (b"- node-a\n", "holds no settings: write lines such as 'node-name: node-a'"),
         (b"a: b: c", "is not YAML: mapping values are not allowed here"),
         (b"[" * 5000, "is not YAML: maximum recursion depth exceeded"),
+        (b"node-name: 2026-99-99", "is not YAML: month must be in 1..12"),
         (b"\xff\xfe\xff", "cannot be read: "),
     ],
 )

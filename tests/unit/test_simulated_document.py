@@ -142,6 +142,10 @@ def test_parse_takes_faults_and_events_by_uuid_and_index() -> None:
         (f"{ONE}faults: [{{call: wait, error: UNKNOWN, gpu: 0}}]", "faults[0].gpu", "whole node"),
         (f"{ONE}events: [{{gpu: 0}}]", "events[0].xid", "missing"),
         (f"{ONE}events: [{{gpu: 0, xid: many}}]", "events[0].xid", "whole number"),
+        ("gpus: []\nbootId: !!int x", "not YAML", "invalid literal"),
+        ("gpus: []\nbootId: !!bool x", "not YAML", "fit its tag"),
+        ("gpus: []\nbootId: !!timestamp x", "not YAML", "fit its tag"),
+        ("gpus: []\nbootId: !!int ''", "not YAML", "fit its tag"),
     ],
 )
 def test_parse_names_field_and_way_out_when_a_document_is_wrong(
