@@ -48,14 +48,14 @@ class DurableFolder:
     """One folder, made when first needed.
 
     Args:
-        path: the folder.
+        path: the folder; `text` is the same as a string.
         setting: the flag that names it, for error texts.
         mode: of files; the umask does not apply.
     """
 
     def __init__(self, path: Path, *, setting: str, mode: int = 0o644) -> None:
         self.path = path
-        self._text = str(path)
+        self.text = str(path)
         self._setting = setting
         self._mode = mode
         # Unlike any other writer's, wherever it runs.
@@ -88,16 +88,19 @@ class DurableFolder:
         Raises:
             AdapterError: it could not.
         """
-        with self.reported(f"write {name} into"):
+        try:
             return self._stage(name, content, lasting=lasting)
+        except OSError as error:
+            raise self.failure(f"write {name} into", error) from error
 
     def unlink(self, name: str) -> bool:
         """Remove a file; False where there was none. A power cut may undo it until `sync`."""
-        with self.reported(f"remove {name} from"):
-            try:
-                os.unlink(f"{self._text}/{name}")
-            except FileNotFoundError:
-                return False
+        try:
+            os.unlink(f"{self.text}/{name}")
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self.failure(f"remove {name} from", error) from error
         self.count_change()
         return True
 
@@ -112,15 +115,17 @@ class DurableFolder:
 
     def sync(self) -> None:
         """Make all changes so far durable; calls at one time share one fsync, none needs none."""
-        with self._counting:
-            mine = self._changes
+        mine = self._changes
         with self._syncing:
             if self._synced >= mine:
                 return
-            with self._counting:
-                covered = self._changes
-            with self.reported("make changes durable in"), suppress(FileNotFoundError):
+            covered = self._changes
+            try:
                 self._fsync()
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                raise self.failure("make changes durable in", error) from error
             self._synced = covered
 
     def read(self, name: str) -> bytes | None:
@@ -132,7 +137,7 @@ class DurableFolder:
         try:
             # Something else of that name, such as a named pipe, must not keep the caller waiting.
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-            descriptor = os.open(f"{self._text}/{name}", flags)
+            descriptor = os.open(f"{self.text}/{name}", flags)
         except FileNotFoundError:
             return None
         with open(descriptor, "rb", buffering=0) as file:
@@ -157,9 +162,19 @@ class DurableFolder:
         with self.reported("list"), self._entries() as entries:
             return tuple(sorted(entry.name for entry in entries))
 
-    def reported(self, action: str) -> Reported:
-        """Turn failures of the operating system into an AdapterError that says what to do."""
-        return Reported(action, f"{self._text} ({self._setting})")
+    def failure(self, action: str, error: OSError) -> AdapterError:
+        """What the operating system refused, and what to do."""
+        way_out = _WAY_OUT.get(error.errno or 0, "check that file system")
+        where = f"{self.text} ({self._setting})"
+        return AdapterError(f"cannot {action} {where}: {error.strerror}; {way_out}")
+
+    @contextmanager
+    def reported(self, action: str) -> Iterator[None]:
+        """Turn failures of the operating system in a block into `failure`."""
+        try:
+            yield
+        except OSError as error:
+            raise self.failure(action, error) from error
 
     def _stage(self, name: str, content: bytes, *, lasting: bool) -> Staged:
         for _ in range(_ATTEMPTS):
@@ -178,7 +193,7 @@ class DurableFolder:
         raise FileNotFoundError(errno.ENOENT, "its folder vanishes again and again", name)
 
     def _fsync(self) -> None:
-        descriptor = os.open(self._text, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(self.text, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:
@@ -198,31 +213,6 @@ class DurableFolder:
 _NOTHING = os.stat_result((0,) * 10)
 
 
-class Reported:
-    """See `DurableFolder.reported`; no generator, as a claim enters a score of them."""
-
-    __slots__ = ("_action", "_where")
-
-    def __init__(self, action: str, where: str) -> None:
-        self._action = action
-        self._where = where
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if isinstance(error, OSError):
-            way_out = _WAY_OUT.get(error.errno or 0, "check that file system")
-            raise AdapterError(
-                f"cannot {self._action} {self._where}: {error.strerror}; {way_out}"
-            ) from error
-
-
 class Staged:
     """A file that is written but not in its place yet; used as a context manager."""
 
@@ -231,7 +221,7 @@ class Staged:
         self._name = name
         self._mode = mode
         self._in_place = False
-        self._path = f"{folder.path}/.{name}.{folder.next_suffix()}.tmp"
+        self._path = f"{folder.text}/.{name}.{folder.next_suffix()}.tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(self._path, flags, mode)
         self._status = _NOTHING
@@ -255,9 +245,11 @@ class Staged:
         Raises:
             AdapterError: it could not; the old content stands.
         """
-        with self._folder.reported(f"write {self._name} into"):
-            os.replace(self._path, f"{self._folder.path}/{self._name}")
-            self._in_place = True
+        try:
+            os.replace(self._path, f"{self._folder.text}/{self._name}")
+        except OSError as error:
+            raise self._folder.failure(f"write {self._name} into", error) from error
+        self._in_place = True
         self._folder.count_change()
         return self._status
 

@@ -14,14 +14,15 @@ import fcntl
 import os
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from threading import Event, Lock
+from types import TracebackType
 
 from dra_driver.adapters.durable import DurableFolder
-from dra_driver.adapters.lock_file import LockFile
+from dra_driver.adapters.lock_file import LockFile, OpenFile
 from dra_driver.errors import NotReady, Reason
 from dra_driver.model.deadline import Deadline
 from dra_driver.model.device import GpuUuid
@@ -54,105 +55,143 @@ class FileLocks:
         self._clock = clock
         self._queues = _Queues(patience_s)
 
-    @contextmanager
-    def claim(self, uid: str, deadline: Deadline) -> Iterator[None]:
-        late = (
-            f"claim {uid} is still being worked on by another call; it is retried, nothing is lost"
-        )
-        with self._held(f"claim {uid}", deadline, NotReady(Reason.OUT_OF_TIME, late), limit=None):
-            yield
+    def claim(self, uid: str, deadline: Deadline) -> AbstractContextManager[None]:
+        return _Held(self, _CLAIM, uid, deadline)
 
-    @contextmanager
-    def gpus(self, uuids: tuple[GpuUuid, ...], deadline: Deadline) -> Iterator[None]:
+    def gpus(self, uuids: tuple[GpuUuid, ...], deadline: Deadline) -> AbstractContextManager[None]:
         """Hold all of `uuids`, taken in sorted order.
 
         Where `WAITERS_PER_GPU` calls wait for a GPU already, one more waits `patience_s` at most:
         a queue that moves is no reason to send a pod into a retry of more than a minute, a GPU
         that hangs must not hold all workers.
         """
-        with ExitStack() as held:
-            for uuid in sorted(set(uuids)):
-                busy = NotReady(
-                    Reason.DEVICE_BUSY, f"GPU {uuid} is busy with other claims, it is retried"
-                )
-                held.enter_context(self._held(f"gpu {uuid}", deadline, busy, limit=WAITERS_PER_GPU))
-            yield
+        locks = [_Held(self, _GPU, uuid, deadline) for uuid in sorted(set(uuids))]
+        return locks[0] if len(locks) == 1 else _all_of(locks)
 
-    @contextmanager
-    def _held(
-        self, name: str, deadline: Deadline, late: NotReady, *, limit: int | None
-    ) -> Iterator[None]:
+    def take(self, name: str, deadline: Deadline, *, limit: int | None) -> OpenFile | None:
+        """Take a lock and give the file that it is a lock of; None: not in time."""
         if not self._queues.enter(name, limit, lambda: self._remaining_s(deadline)):
-            raise late
+            return None
+        file = None
         try:
-            with self._folder.reported("lock"):
-                file = self._file.open()
-            self._lock_byte(file.descriptor, name, deadline, late)
-            try:
-                yield
-            finally:
-                _set_lock(file.descriptor, fcntl.F_UNLCK, name)
+            file = self._locked_file(name, deadline)
+        finally:
+            if file is None:
+                self._queues.leave(name)
+        return file
+
+    def leave(self, name: str, file: OpenFile) -> None:
+        """Let go of what `take` gave."""
+        try:
+            _set_lock(file.descriptor, fcntl.F_UNLCK, name)
         finally:
             self._queues.leave(name)
 
-    def _lock_byte(self, descriptor: int, name: str, deadline: Deadline, late: NotReady) -> None:
+    def _locked_file(self, name: str, deadline: Deadline) -> OpenFile | None:
         poll_s = _POLL_FIRST_S
-        while not self._try_lock(descriptor, name):
-            if self._remaining_s(deadline) <= 0:
-                raise late
-            Event().wait(poll_s)
-            poll_s = min(2 * poll_s, _POLL_LONGEST_S)
-
-    def _try_lock(self, descriptor: int, name: str) -> bool:
-        with self._folder.reported("lock"):
-            try:
-                _set_lock(descriptor, fcntl.F_WRLCK, name)
-            except (BlockingIOError, PermissionError):
-                return False
-            return True
+        try:
+            file = self._file.open()
+            while not _try_lock(file.descriptor, name):
+                if self._remaining_s(deadline) <= 0:
+                    return None
+                Event().wait(poll_s)
+                poll_s = min(2 * poll_s, _POLL_LONGEST_S)
+        except OSError as error:
+            raise self._folder.failure("lock", error) from error
+        return file
 
     def _remaining_s(self, deadline: Deadline) -> float:
         return deadline.remaining_s(self._clock.monotonic_s())
 
 
+_CLAIM = "claim"
+_GPU = "gpu"
+
+
+class _Held:
+    """One lock, held in a block; no generator, as each claim passes here four times."""
+
+    __slots__ = ("_deadline", "_file", "_kind", "_locks", "_name", "_uid")
+
+    def __init__(self, locks: FileLocks, kind: str, uid: str, deadline: Deadline) -> None:
+        self._locks = locks
+        self._kind = kind
+        self._uid = uid
+        self._name = f"{kind} {uid}"
+        self._deadline = deadline
+
+    def __enter__(self) -> None:
+        limit = WAITERS_PER_GPU if self._kind is _GPU else None
+        file = self._locks.take(self._name, self._deadline, limit=limit)
+        if file is None:
+            raise self._late()
+        self._file = file
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._locks.leave(self._name, self._file)
+
+    def _late(self) -> NotReady:
+        if self._kind is _GPU:
+            text = f"GPU {self._uid} is busy with other claims, it is retried"
+            return NotReady(Reason.DEVICE_BUSY, text)
+        return NotReady(
+            Reason.OUT_OF_TIME,
+            f"claim {self._uid} is still being worked on by another call; it is retried, nothing"
+            " is lost",
+        )
+
+
+@contextmanager
+def _all_of(locks: Iterable[_Held]) -> Iterator[None]:
+    with ExitStack() as held:
+        for each in locks:
+            held.enter_context(each)
+        yield
+
+
 class _Queues:
-    """Threads in order of arrival, by name; the first of a queue has the turn."""
+    """Threads in order of arrival, by name; who has the turn stands in no queue."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self._mutex = Lock()
-        self._queues: dict[str, deque[Event]] = {}
+        self._waiting: dict[str, deque[Event]] = {}
 
     def enter(self, name: str, limit: int | None, remaining_s: Callable[[], float]) -> bool:
         """Wait for the turn; False when the time is over first, or the queue is too long."""
-        turn = Event()
         with self._mutex:
-            queue = self._queues.setdefault(name, deque())
+            queue = self._waiting.get(name)
+            if queue is None:
+                self._waiting[name] = deque()
+                return True
+            turn = Event()
             queue.append(turn)
-            if len(queue) == 1:
-                turn.set()
         if limit is not None and self._waits_too_far_back(queue, turn, limit, remaining_s()):
             return self._give_up(queue, turn)
         return turn.wait(remaining_s()) or self._give_up(queue, turn)
 
     def leave(self, name: str) -> None:
         with self._mutex:
-            queue = self._queues[name]
-            queue.popleft()
+            queue = self._waiting[name]
             if queue:
-                queue[0].set()
+                queue.popleft().set()
             else:
-                del self._queues[name]
+                del self._waiting[name]
 
     def _waits_too_far_back(
         self, queue: deque[Event], turn: Event, limit: int, remaining_s: float
     ) -> bool:
         with self._mutex:
-            too_far = queue.index(turn) > limit
+            too_far = turn in queue and queue.index(turn) >= limit
         if not too_far or turn.wait(min(self._patience_s, remaining_s)):
             return False
         with self._mutex:
-            return queue.index(turn) > limit
+            return turn in queue and queue.index(turn) >= limit
 
     def _give_up(self, queue: deque[Event], turn: Event) -> bool:
         """True where the turn came in the last moment after all."""
@@ -161,6 +200,14 @@ class _Queues:
                 return True
             queue.remove(turn)
             return False
+
+
+def _try_lock(descriptor: int, name: str) -> bool:
+    try:
+        _set_lock(descriptor, fcntl.F_WRLCK, name)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
 
 
 def _set_lock(descriptor: int, kind: int, name: str) -> None:

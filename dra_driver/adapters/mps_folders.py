@@ -38,7 +38,12 @@ def run_dir_errors(action: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise AdapterError(f"cannot {action} (--run-dir): {error.strerror}") from error
+        raise run_dir_error(action, error) from error
+
+
+def run_dir_error(action: str, error: OSError) -> AdapterError:
+    """What the operating system refused."""
+    return AdapterError(f"cannot {action} (--run-dir): {error.strerror}")
 
 
 def tail(path: Path, length: int) -> str:

@@ -8,19 +8,19 @@ transaction costs the same with one live claim or a thousand.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from threading import Event, Lock
+from threading import Lock
+from types import TracebackType
 from typing import assert_never
-from uuid import uuid4
 
 from dra_driver import log
 from dra_driver.adapters.damaged import LONGEST_REASON, set_aside
 from dra_driver.adapters.durable import DurableFolder, Staged
-from dra_driver.adapters.lock_file import LockFile
+from dra_driver.adapters.lock_file import OpenFile
+from dra_driver.adapters.record_counter import Count, RecordCounter
 from dra_driver.adapters.record_transaction import (
     ENDING,
     RecordTransaction,
@@ -36,17 +36,12 @@ from dra_driver.state import codec
 _log = log.get(__name__)
 
 _SETTING = "--state-dir"
-_LOCK_WAIT_S = 10.0
-_LOCK_POLL_S = 0.002
 
 _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 """What keeps a process from reading any file, not this one from being read."""
 
 _Identity = tuple[int, int, int]
 """Inode, modification time and size: every write makes a new file."""
-
-_Count = tuple[int, str]
-"""What the lock file says: a number, and a name that no other lock file ever had."""
 
 
 class RecordFiles:
@@ -57,34 +52,41 @@ class RecordFiles:
     """
 
     def __init__(self, state_dir: Path, *, clock: Clock, recorder: Recorder) -> None:
-        self._clock = clock
         self._recorder = recorder
         # Records name namespaces and claims: they are nobody else's to read.
         self._folder = DurableFolder(state_dir / "claims", setting=_SETTING, mode=0o600)
-        self._lock_path = state_dir / "journal.lock"
-        self._lock_file = LockFile(self._lock_path)
+        self._counter = RecordCounter(state_dir / "journal.lock", folder=self._folder, clock=clock)
         self._mutex = Lock()
-        self._count: _Count = (0, "")
-        self._view: _Count | None = None
+        self._count: Count = (0, "")
+        self._view: Count | None = None
         self._records: dict[str, Record] = {}
         self._by_key: dict[str, dict[str, Record]] = {}
         self._newer: dict[str, NewerRecord] = {}
         self._identities: dict[str, _Identity] = {}
 
-    @contextmanager
-    def view(self) -> Iterator[JournalView]:
+    def view(self) -> AbstractContextManager[JournalView]:
         """Look without the lock of all processes, where the counter says that nothing changed.
 
         It is raised before a change, so a change whose count is not seen here has not begun.
         """
-        with self._mutex:
-            with self._folder.reported("read the counter beside"):
-                file = self._lock_file.open()
-                count = _parsed(os.pread(file.descriptor, 64, 0))
-            if self._view is None or count != self._view:
-                with self._locked() as descriptor:
-                    self._refresh(descriptor)
-            yield self
+        return _Look(self)
+
+    def look(self) -> None:
+        """Begin a view; `leave` ends it."""
+        self._mutex.acquire()
+        try:
+            if self._view is None or self._view != self._counter.now():
+                file = self._counter.lock()
+                try:
+                    self._refresh(file)
+                finally:
+                    self._counter.unlock(file)
+        except BaseException:
+            self._mutex.release()
+            raise
+
+    def leave(self) -> None:
+        self._mutex.release()
 
     @contextmanager
     def transaction(self, intended: Record | None = None) -> Iterator[JournalTransaction]:
@@ -99,17 +101,26 @@ class RecordFiles:
         record that a power cut could still take; but a power cut ends the boot, and a record of
         another boot holds nothing anyway.
         """
-        writing = (
-            nullcontext()
-            if intended is None
-            else self._folder.staged(*file_of(intended), lasting=not is_intent(intended))
-        )
-        with writing as staged, self._mutex, self._locked() as descriptor:
-            self._refresh(descriptor)
-            transaction = RecordTransaction(self, descriptor, intended, staged)
-            yield transaction
+        staged = None
+        if intended is not None:
+            staged = self._folder.staged(*file_of(intended), lasting=not is_intent(intended))
+        try:
+            with self._mutex:
+                file = self._counter.lock()
+                try:
+                    self._refresh(file)
+                    transaction = RecordTransaction(self, file, intended, staged)
+                    yield transaction
+                finally:
+                    self._counter.unlock(file)
+        finally:
+            if staged is not None:
+                staged.close()
         if transaction.unsynced:
             self._folder.sync()
+
+    def find(self, uid: str) -> Record | None:
+        return self._records.get(uid)
 
     def records(self) -> Mapping[str, Record]:
         return dict(self._records)
@@ -121,40 +132,42 @@ class RecordFiles:
     def newer(self) -> Mapping[str, NewerRecord]:
         return dict(self._newer)
 
-    def put(self, descriptor: int, record: Record, staged: Staged | None) -> None:
+    def put(self, locked: OpenFile, record: Record, staged: Staged | None) -> None:
         uid = record.claim.uid
         self._refuse_newer(uid)
-        with self._change(descriptor), ExitStack() as own:
-            file = staged or own.enter_context(self._folder.staged(*file_of(record)))
+        file = staged or self._folder.staged(*file_of(record))
+        try:
+            self._begin_change(locked)
             identity = _identity(file.commit())
-            self._forget(uid)
-            self._remember(record, identity)
+        finally:
+            if file is not staged:
+                file.close()
+        self._forget(uid)
+        self._remember(record, identity)
+        self._end_change()
 
-    def delete(self, descriptor: int, uid: str) -> None:
+    def delete(self, locked: OpenFile, uid: str) -> None:
         self._refuse_newer(uid)
-        with self._change(descriptor):
-            self._folder.unlink(f"{uid}{ENDING}")
-            self._forget(uid)
+        self._begin_change(locked)
+        self._folder.unlink(f"{uid}{ENDING}")
+        self._forget(uid)
+        self._end_change()
 
     def _refuse_newer(self, uid: str) -> None:
         newer = self._newer.get(uid)
         if newer is not None:
             raise AdapterError(newer.text)
 
-    @contextmanager
-    def _change(self, descriptor: int) -> Iterator[None]:
+    def _begin_change(self, locked: OpenFile) -> None:
         # Raised first: a process that dies in the middle leaves others to look, not to trust.
         self._view = None
-        number, name = self._count
-        self._count = (number + 1, name)
-        with self._folder.reported("count a change beside"):
-            os.pwrite(descriptor, f"{number + 1:020d} {name}\n".encode(), 0)
-        yield
+        self._count = self._counter.advance(locked, self._count)
+
+    def _end_change(self) -> None:
         self._view = self._count
 
-    def _refresh(self, descriptor: int) -> None:
-        with self._folder.reported("read the counter beside"):
-            self._count = _parsed(os.pread(descriptor, 64, 0))
+    def _refresh(self, locked: OpenFile) -> None:
+        self._count = self._counter.now(locked)
         if self._count == self._view:
             return
         if self._view is None:
@@ -168,7 +181,7 @@ class RecordFiles:
         for gone in self._identities.keys() - uids:
             self._forget(gone)
         for uid in sorted(uids):
-            self._read(uid, descriptor)
+            self._read(uid, locked)
         self._view = self._count
 
     def _remember(self, record: Record, identity: _Identity) -> None:
@@ -187,7 +200,7 @@ class RecordFiles:
             if not self._by_key[key]:
                 del self._by_key[key]
 
-    def _read(self, uid: str, descriptor: int) -> None:
+    def _read(self, uid: str, locked: OpenFile) -> None:
         name = f"{uid}{ENDING}"
         try:
             identity = _identity((self._folder.path / name).stat())
@@ -200,10 +213,10 @@ class RecordFiles:
                 # The entry is as good as ever: whoever asks now has to ask again.
                 with self._folder.reported(f"read {name} in"):
                     raise
-            self._set_aside(name, f"it cannot be read: {error.strerror}", descriptor)
+            self._set_aside(name, f"it cannot be read: {error.strerror}", locked)
             return
         if content == b"":
-            self._drop(name, descriptor)
+            self._drop(name, locked)
             return
         decoded = codec.decode(content or b"")
         match decoded:
@@ -211,12 +224,12 @@ class RecordFiles:
                 self._remember(decoded, identity)
             case Record():
                 text = f"it speaks of claim {decoded.claim.uid}"
-                self._set_aside(name, text, descriptor)
+                self._set_aside(name, text, locked)
             case codec.FromTheFuture(what=what, held=held):
                 self._newer[uid] = NewerRecord(text=self._leave_alone(name, what), held=held)
                 self._identities[uid] = identity
             case codec.Damaged(text=text):
-                self._set_aside(name, text, descriptor)
+                self._set_aside(name, text, locked)
             case _ as never:
                 assert_never(never)
 
@@ -229,15 +242,17 @@ class RecordFiles:
             " plugin again, or roll back only after the claim's pods are gone"
         )
 
-    def _drop(self, name: str, descriptor: int) -> None:
+    def _drop(self, name: str, locked: OpenFile) -> None:
         """Remove an intent that a power cut has emptied; its boot and its effects are gone."""
-        with self._change(descriptor):
-            self._folder.unlink(name)
+        self._begin_change(locked)
+        self._folder.unlink(name)
+        self._end_change()
         _log.info("Removed an intent that was never written out", file=name)
 
-    def _set_aside(self, name: str, reason: str, descriptor: int) -> None:
-        with self._change(descriptor):
-            aside = set_aside(self._folder, name)
+    def _set_aside(self, name: str, reason: str, locked: OpenFile) -> None:
+        self._begin_change(locked)
+        aside = set_aside(self._folder, name)
+        self._end_change()
         _log.error(
             "Set aside a damaged journal entry",
             file=str(aside),
@@ -245,38 +260,30 @@ class RecordFiles:
         )
         self._recorder.count("journal_unreadable_total", cause="damaged")
 
-    @contextmanager
-    def _locked(self) -> Iterator[int]:
-        with self._folder.reported("lock the journal of"):
-            file = self._lock_file.open()
-        self._wait_for_lock(file.descriptor)
-        try:
-            yield file.descriptor
-        finally:
-            fcntl.flock(file.descriptor, fcntl.LOCK_UN)
 
-    def _wait_for_lock(self, descriptor: int) -> None:
-        give_up_s = self._clock.monotonic_s() + _LOCK_WAIT_S
-        pause: Event | None = None
-        while True:
-            with self._folder.reported("lock the journal of"), suppress(BlockingIOError):
-                return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if self._clock.monotonic_s() >= give_up_s:
-                raise AdapterError(
-                    f"{self._lock_path} has been locked by another process for {_LOCK_WAIT_S:.0f} s"
-                    f" ({_SETTING}): look for a stopped gpuslice process on this node"
-                )
-            pause = pause or Event()
-            pause.wait(_LOCK_POLL_S)
+class _Look:
+    """A view in a block; no generator, as each claim passes here several times."""
+
+    __slots__ = ("_files",)
+
+    def __init__(self, files: RecordFiles) -> None:
+        self._files = files
+
+    def __enter__(self) -> RecordFiles:
+        self._files.look()
+        return self._files
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._files.leave()
 
 
 def _keys(record: Record) -> tuple[str, ...]:
     return (*record.gpus, *(pod.uid for pod in record.pods))
-
-
-def _parsed(text: bytes) -> _Count:
-    number, _, name = text.decode("ascii", "replace").strip().partition(" ")
-    return (int(number), name) if number.isdecimal() and name else (0, uuid4().hex)
 
 
 def _identity(status: os.stat_result) -> _Identity:

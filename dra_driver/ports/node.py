@@ -83,6 +83,10 @@ class JournalView(Protocol):
         """All readable records by claim UID."""
         ...
 
+    def find(self, uid: str) -> Record | None:
+        """One of `records`; its cost does not grow with their number."""
+        ...
+
     def on(self, gpus: Iterable[GpuUuid] = (), *, pods: Iterable[str] = ()) -> Mapping[str, Record]:
         """Those of `records` that use one of these GPUs or name one of these pods' UIDs.
 

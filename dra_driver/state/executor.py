@@ -6,8 +6,7 @@ the locks of the GPUs that are touched.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from typing import assert_never
 
 from dra_driver import log
@@ -30,6 +29,7 @@ from dra_driver.ports import (
 _log = log.get(__name__)
 
 Records = Mapping[str, Record]
+_Act = Callable[[Step, Records, Deadline], None]
 
 
 class Executor:
@@ -80,8 +80,7 @@ class Executor:
                     Reason.OUT_OF_TIME,
                     f"claim {record.claim} is not prepared in time: the retry goes on from here",
                 )
-            with self._measured(step, "run"):
-                self._run(step, {**others, record.claim.uid: record}, deadline)
+            self._measured(self._run, "run", step, {**others, record.claim.uid: record}, deadline)
 
     def undo(
         self, record: Record, steps: Iterable[Step], others: Records, deadline: Deadline
@@ -89,8 +88,7 @@ class Executor:
         """Undo `steps` of `record` in the order given; arguments and errors as of `run`."""
         remaining = {uid: other for uid, other in others.items() if uid != record.claim.uid}
         for step in steps:
-            with self._measured(step, "undo"):
-                self._undo(step, remaining, deadline)
+            self._measured(self._undo, "undo", step, remaining, deadline)
 
     def intact(self, record: Record) -> bool:
         """Whether what containers of a prepared record start with stands: CDI spec and mark."""
@@ -179,12 +177,13 @@ class Executor:
         }
         return tuple(sorted(shares, key=lambda share: share.id))
 
-    @contextmanager
-    def _measured(self, step: Step, direction: str) -> Iterator[None]:
+    def _measured(
+        self, act: _Act, direction: str, step: Step, records: Records, deadline: Deadline
+    ) -> None:
         started_s = self._clock.monotonic_s()
         outcome = "failed"
         try:
-            yield
+            act(step, records, deadline)
             outcome = "ok"
         finally:
             seconds = self._clock.monotonic_s() - started_s

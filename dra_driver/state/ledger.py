@@ -47,7 +47,7 @@ class Ledger:
             newer = journal.newer().get(ref.uid)
             if newer is not None:
                 raise NotReady(Reason.STATE_UNAVAILABLE, f"claim {ref}: {newer.text}")
-            return journal.records().get(ref.uid)
+            return journal.find(ref.uid)
 
     def holds(self, record: Record) -> bool:
         """Whether the effects of a record are of this boot, and so still there."""
@@ -123,7 +123,7 @@ class Ledger:
     def delete(self, record: Record) -> None:
         """Take a record out; one that is not there is success."""
         with self._journal.transaction() as journal:
-            if record.claim.uid in journal.records():
+            if journal.find(record.claim.uid) is not None:
                 journal.delete(record.claim.uid)
 
     def _conflict(self, plan: PreparePlan, others: Mapping[str, Record]) -> Conflict | None:

@@ -62,13 +62,13 @@ def test_locks_are_given_in_order_of_arrival(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool, locks.claim("uid-1", within(30)):
         for number in range(8):
             pool.submit(work, number)
-            wanted = number + 2
+            wanted = number + 1
             eventually(partial(_queue_is, locks, wanted), 10, f"{wanted} calls stand in the queue")
     assert order == list(range(8))
 
 
 def _queue_is(locks: FileLocks, length: int) -> bool:
-    return len(locks._queues._queues["claim uid-1"]) == length
+    return len(locks._queues._waiting["claim uid-1"]) == length
 
 
 def test_locks_leave_one_file_and_no_descriptor_however_many_claims(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_locks_leave_one_file_and_no_descriptor_however_many_claims(tmp_path: Pa
             pass
     assert len(list((tmp_path / "locks").iterdir())) == 1
     assert descriptors() == before
-    assert locks._queues._queues == {}
+    assert locks._queues._waiting == {}
 
 
 def test_locks_say_what_to_do_when_their_folder_cannot_be_made(tmp_path: Path) -> None:
@@ -88,4 +88,4 @@ def test_locks_say_what_to_do_when_their_folder_cannot_be_made(tmp_path: Path) -
     locks = FileLocks(tmp_path / "file/locks", clock=CLOCK)
     with pytest.raises(AdapterError, match=r"--state-dir"), locks.claim("uid-1", within(5)):
         pass
-    assert locks._queues._queues == {}
+    assert locks._queues._waiting == {}

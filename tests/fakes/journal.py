@@ -40,6 +40,9 @@ class FakeTransaction:
         decoded = {uid: codec.decode(content) for uid, content in self._journal.entries.items()}
         return {uid: each for uid, each in decoded.items() if isinstance(each, Record)}
 
+    def find(self, uid: str) -> Record | None:
+        return self.records().get(uid)
+
     def on(self, gpus: Iterable[GpuUuid] = (), *, pods: Iterable[str] = ()) -> Mapping[str, Record]:
         wanted = {*gpus, *pods}
         return {
