@@ -56,6 +56,9 @@ class Edits:
     hooks: tuple[Hook, ...] = ()
 
 
+NO_EDITS = Edits()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverEdits:
     """What every container with a GPU needs, and what each GPU adds.
@@ -65,5 +68,5 @@ class DriverEdits:
         per_gpu: by UUID: the GPU's own nodes.
     """
 
-    common: Edits = field(default_factory=Edits)
+    common: Edits = NO_EDITS
     per_gpu: Mapping[GpuUuid, Edits] = field(default_factory=dict)

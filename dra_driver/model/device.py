@@ -94,9 +94,16 @@ class Inventory:
     _by_uuid: dict[GpuUuid, GpuFacts] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _health_by_uuid: dict[str, DeviceHealth] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         self._by_uuid.update({gpu.uuid: gpu for gpu in self.gpus})
+        self._health_by_uuid.update({each.uuid: each for each in self.health})
 
     def gpu(self, uuid: GpuUuid) -> GpuFacts | None:
         return self._by_uuid.get(uuid)
+
+    def health_of(self, uuid: GpuUuid) -> DeviceHealth | None:
+        return self._health_by_uuid.get(uuid)

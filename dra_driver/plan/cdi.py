@@ -12,13 +12,12 @@ the later value, so what a request holds is said by exactly one CDI device per r
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from dra_driver.errors import NotReady, Reason
-from dra_driver.model.cdi import DeviceNode, DriverEdits, Edits, Hook, Mount
+from dra_driver.model.cdi import NO_EDITS, DeviceNode, DriverEdits, Edits, Hook, Mount
 from dra_driver.model.device import GpuFacts
 from dra_driver.model.steps import WriteCdiSpec
 from dra_driver.plan import naming
@@ -31,6 +30,8 @@ MEMORY_MIB_ENV = "GPUSLICE_MEMORY_MIB"
 
 _NO_LEGACY_INJECTION = "NVIDIA_VISIBLE_DEVICES=void"
 """Images ask for all GPUs by this variable; CDI's value wins and stops NVIDIA's legacy hook."""
+
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False).encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ class SpecEntry:
     gpu: GpuFacts
     compute_percent: int
     memory_mib: int
-    extra: Edits = field(default_factory=Edits)
+    extra: Edits = NO_EDITS
     monitor: bool = False
 
     @property
@@ -86,21 +87,25 @@ def claim_spec(
         NotReady: a GPU has no device node, so a container would start without it.
     """
     kind = naming.cdi_kind(driver)
-    names = tuple(_device_name(claim_uid, entry) for entry in entries)
-    requests = _requests_with_own_device(entries, names)
+    names = [_device_name(claim_uid, entry) for entry in entries]
+    by_request: dict[str, list[SpecEntry]] = {}
+    for entry in entries:
+        by_request.setdefault(entry.main_request, []).append(entry)
     devices: dict[str, Edits] = {}
     ids: list[tuple[str, ...]] = []
     for entry, name in zip(entries, names, strict=True):
-        devices.setdefault(name, _gpu_edits(entry, driver_edits))
-        of_request = tuple(each for each in entries if each.main_request == entry.main_request)
-        if entry.main_request in requests:
+        of_request = by_request[entry.main_request]
+        # Admin access may give one device to several requests, which then hold different sets.
+        if len(of_request) > 1 or names.count(name) > 1:
             teller = f"{claim_uid}-request-{entry.main_request}"
+            devices.setdefault(name, _gpu_edits(entry, driver_edits))
             devices[teller] = Edits(env=_holdings(of_request))
             ids.append((f"{kind}={name}", f"{kind}={teller}"))
         else:
-            devices[name] = _with_env(devices[name], _holdings(of_request))
+            devices[name] = _gpu_edits(entry, driver_edits, env=_holdings(of_request))
             ids.append((f"{kind}={name}",))
-    content = _spec_text(kind, _added(driver_edits.common, claim_edits or Edits()), devices)
+    common = _merged(driver_edits.common, claim_edits or NO_EDITS, env=(_NO_LEGACY_INJECTION,))
+    content = _spec_text(kind, common, devices)
     step = WriteCdiSpec(name=naming.spec_name(driver, claim_uid), content=content)
     return ClaimSpec(step=step, cdi_ids=tuple(ids))
 
@@ -111,40 +116,27 @@ def _device_name(claim_uid: str, entry: SpecEntry) -> str:
     return f"{claim_uid}-{entry.device}{share}"
 
 
-def _requests_with_own_device(
-    entries: tuple[SpecEntry, ...], names: tuple[str, ...]
-) -> frozenset[str]:
-    # Admin access may give one device to several requests, which then hold different sets.
-    per_request = Counter(entry.main_request for entry in entries)
-    per_name = Counter(names)
-    return frozenset(
-        entry.main_request
-        for entry, name in zip(entries, names, strict=True)
-        if per_request[entry.main_request] > 1 or per_name[name] > 1
-    )
-
-
-def _gpu_edits(entry: SpecEntry, driver_edits: DriverEdits) -> Edits:
-    own = driver_edits.per_gpu.get(entry.gpu.uuid, Edits())
+def _gpu_edits(entry: SpecEntry, driver_edits: DriverEdits, *, env: tuple[str, ...] = ()) -> Edits:
+    own = driver_edits.per_gpu.get(entry.gpu.uuid, NO_EDITS)
     if not own.device_nodes:
         raise NotReady(
             Reason.DEVICE_LOST,
             f"GPU {entry.gpu.uuid} (device {entry.device}) has no device node, so a container would"
             " start without it: check that the NVIDIA driver has created /dev/nvidia* on the node",
         )
-    return _added(own, entry.extra)
+    return _merged(own, entry.extra, env=env)
 
 
-def _added(first: Edits, second: Edits) -> Edits:
+def _merged(first: Edits, second: Edits, *, env: tuple[str, ...]) -> Edits:
     return Edits(
-        env=_merged_env(first.env, second.env),
-        device_nodes=_unique((*first.device_nodes, *second.device_nodes)),
-        mounts=_unique((*first.mounts, *second.mounts)),
-        hooks=_unique((*first.hooks, *second.hooks)),
+        env=_merged_env(_merged_env(first.env, second.env), env),
+        device_nodes=_unique(first.device_nodes + second.device_nodes),
+        mounts=_unique(first.mounts + second.mounts),
+        hooks=_unique(first.hooks + second.hooks),
     )
 
 
-def _holdings(entries: tuple[SpecEntry, ...]) -> tuple[str, ...]:
+def _holdings(entries: Sequence[SpecEntry]) -> tuple[str, ...]:
     uuids = f"{GPU_UUID_ENV}={_listed(entry.gpu.uuid for entry in entries)}"
     if all(entry.monitor for entry in entries):
         return (uuids,)
@@ -157,30 +149,27 @@ def _listed(values: Iterable[object]) -> str:
     return ",".join(str(value) for value in values)
 
 
-def _with_env(edits: Edits, env: tuple[str, ...]) -> Edits:
-    return replace(edits, env=_merged_env(edits.env, env))
-
-
 def _merged_env(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
+    if not (first and second):
+        return first or second
     replaced = {entry.partition("=")[0] for entry in second}
     return (*(entry for entry in first if entry.partition("=")[0] not in replaced), *second)
 
 
 def _unique(items: tuple[T, ...]) -> tuple[T, ...]:
-    return tuple(dict.fromkeys(items))
+    return tuple(dict.fromkeys(items)) if len(items) > 1 else items
 
 
 def _spec_text(kind: str, common: Edits, devices: Mapping[str, Edits]) -> str:
-    shared = _with_env(common, (_NO_LEGACY_INJECTION,))
     spec = {
-        "cdiVersion": _lowest_version(kind, devices, (shared, *devices.values())),
+        "cdiVersion": _lowest_version(kind, devices, (common, *devices.values())),
         "kind": kind,
-        "containerEdits": _edits_json(shared),
+        "containerEdits": _edits_json(common),
         "devices": [
             {"name": name, "containerEdits": _edits_json(edits)} for name, edits in devices.items()
         ],
     }
-    return json.dumps(spec, sort_keys=True, separators=(",", ":")) + "\n"
+    return _canonical(spec) + "\n"
 
 
 def _lowest_version(kind: str, names: Iterable[str], edits: tuple[Edits, ...]) -> str:

@@ -69,8 +69,8 @@ class _Parser:
     def claim(self, obj: Mapping[str, Any]) -> Claim:
         self._check_identity(obj)
         status = obj.get("status")
-        allocation = status.get("allocation") if isinstance(status, Mapping) else None
-        if not isinstance(allocation, Mapping):
+        allocation = status.get("allocation") if isinstance(status, dict) else None
+        if not isinstance(allocation, dict):
             raise NotReady(
                 Reason.NOT_ALLOCATED,
                 f"claim {self._ref} is not allocated: wait until the scheduler has allocated it, or"
@@ -81,13 +81,13 @@ class _Parser:
         return Claim(
             ref=self._ref,
             results=tuple(self._results(devices.get("results"), asked)),
-            configs=tuple(self._configs(devices.get("config"))),
+            configs=self._configs(devices.get("config")),
             consumers=_consumers(obj),
         )
 
     def _check_identity(self, obj: Mapping[str, Any]) -> None:
         metadata = obj.get("metadata")
-        uid = metadata.get("uid") if isinstance(metadata, Mapping) else None
+        uid = metadata.get("uid") if isinstance(metadata, dict) else None
         if not isinstance(uid, str) or not uid:
             raise NotReady(
                 Reason.API_UNAVAILABLE,
@@ -155,8 +155,8 @@ class _Parser:
 
     def _asked(self, spec: object) -> dict[str, frozenset[str]]:
         """Capacity names that requests spell out, by the request name of allocation results."""
-        devices = spec.get("devices") if isinstance(spec, Mapping) else None
-        requests = devices.get("requests") if isinstance(devices, Mapping) else None
+        devices = spec.get("devices") if isinstance(spec, dict) else None
+        requests = devices.get("requests") if isinstance(devices, dict) else None
         asked: dict[str, frozenset[str]] = {}
         for index, item in enumerate(self._list(requests, "spec.devices.requests")):
             path = f"spec.devices.requests[{index}]"
@@ -177,21 +177,22 @@ class _Parser:
         names = self._optional_mapping(capacity.get("requests"), f"{path}.capacity.requests")
         return frozenset(self._unqualified(name) for name in names)
 
-    def _configs(self, configs: object) -> Iterator[ConfigEntry]:
-        found: dict[ConfigSource, list[ConfigEntry]] = {source: [] for source in ConfigSource}
-        counts = dict.fromkeys(ConfigSource, 0)
+    def _configs(self, configs: object) -> tuple[ConfigEntry, ...]:
+        found: list[ConfigEntry] = []
+        sources: list[ConfigSource] = []
         for index, item in enumerate(self._list(configs, "status.allocation.devices.config")):
             path = f"status.allocation.devices.config[{index}]"
             fields = self._mapping(item, path)
             source = self._source(fields.get("source"), f"{path}.source")
-            number, counts[source] = counts[source], counts[source] + 1
+            number = sources.count(source)
+            sources.append(source)
             opaque = self._optional_mapping(fields.get("opaque"), f"{path}.opaque")
             if opaque.get("driver") == self._driver:
                 name = "class" if source is ConfigSource.CLASS else "claim"
-                entry = self._config(fields, opaque, source=source, path=f"{name} config {number}")
-                found[source].append(entry)
+                path = f"{name} config {number}"
+                found.append(self._config(fields, opaque, source=source, path=path))
         # Class before claim, whatever the order of the list: a class gives defaults.
-        yield from (*found[ConfigSource.CLASS], *found[ConfigSource.CLAIM])
+        return tuple(sorted(found, key=lambda entry: entry.source is ConfigSource.CLAIM))
 
     def _config(
         self,
@@ -202,7 +203,7 @@ class _Parser:
         path: str,
     ) -> ConfigEntry:
         parameters = opaque.get("parameters")
-        if not isinstance(parameters, Mapping):
+        if not isinstance(parameters, dict):
             raise self._malformed(f"{path}, field parameters", parameters, "an object")
         requests = self._list(fields.get("requests"), f"{path}, field requests")
         return ConfigEntry(
@@ -225,7 +226,7 @@ class _Parser:
         return {} if value is None else self._mapping(value, path)
 
     def _mapping(self, value: object, path: str) -> Mapping[str, Any]:
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict):
             raise self._malformed(path, value, "an object")
         return value
 
@@ -254,7 +255,7 @@ def _consumers(obj: Mapping[str, Any]) -> tuple[PodRef, ...]:
     pods = {
         PodRef(each["name"], each["uid"])
         for each in (reserved if isinstance(reserved, list) else ())
-        if isinstance(each, Mapping)
+        if isinstance(each, dict)
         and each.get("resource") == "pods"
         and not each.get("apiGroup")
         and all(isinstance(each.get(field), str) for field in ("name", "uid"))

@@ -5,14 +5,15 @@ One arm per kind of device. How the devices of a claim go together is judged in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dra_driver.errors import ClaimError, ClaimRejected, NotReady, Reason
+from dra_driver.model.cdi import NO_EDITS, Edits
 from dra_driver.model.claim import AllocationResult, Claim, ClaimRef
 from dra_driver.model.config import GpuConfig, SliceConfig
 from dra_driver.model.device import GpuFacts, Inventory
 from dra_driver.model.record import GpuUse, Use
-from dra_driver.model.share import CheckpointPolicy, GpuShare, ShareAbility, Sharing
+from dra_driver.model.share import CheckpointPolicy, GpuShare, ShareAbility
 from dra_driver.model.steps import EnsureShare, SetTimeSlice, Step
 from dra_driver.plan.amounts import COMPUTE_WHOLE_PERCENT, usable_memory_mib
 from dra_driver.plan.cdi import SpecEntry
@@ -22,13 +23,10 @@ from dra_driver.plan.demand import ShareDemand
 from dra_driver.plan.health import LOST, NOT_LOADED
 from dra_driver.plan.mps_edits import mps_edits
 from dra_driver.plan.sharing import decide_share, is_whole
-from dra_driver.plan.targets import (
-    GpuTarget,
-    MonitorTarget,
-    PadTarget,
-    SlotTarget,
-    resolve,
-)
+from dra_driver.plan.targets import GpuTarget, MonitorTarget, PadTarget, SlotTarget, resolve
+
+_NO_SLICE_CONFIG = SliceConfig()
+_NO_GPU_CONFIG = GpuConfig()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +132,7 @@ def _target(ref: ClaimRef, result: AllocationResult, inventory: Inventory) -> _U
 
 
 def _check_reachable(where: str, gpu: GpuFacts, inventory: Inventory) -> None:
-    health = next((each for each in inventory.health if each.uuid == gpu.uuid), None)
+    health = inventory.health_of(gpu.uuid)
     if health is not None and health.cause in (LOST, NOT_LOADED):
         raise NotReady(
             Reason.DEVICE_LOST,
@@ -186,7 +184,7 @@ def _shared(
     applied: Applied | None,
 ) -> Decision:
     value = applied.value if applied is not None else None
-    config = value if isinstance(value, SliceConfig) else SliceConfig()
+    config = value if isinstance(value, SliceConfig) else _NO_SLICE_CONFIG
     decided = decide_share(
         ShareDemand(
             claim=ref,
@@ -202,15 +200,18 @@ def _shared(
         )
     )
     share, interval = decided.share, decided.time_slice
-    entry = _entry(result, target.gpu, compute=share.compute_percent, memory=share.memory_mib)
-    if terms.mps_run_dir is not None and share.sharing is Sharing.MPS:
-        entry = replace(entry, extra=mps_edits(share, run_dir=terms.mps_run_dir))
     sliced = (SetTimeSlice(gpu=share.gpu, interval=interval),) if interval is not None else ()
     return Decision(
         result=result,
         use=decided.use,
-        entry=entry,
-        checkpoint=(config or SliceConfig()).checkpoint,
+        entry=_entry(
+            result,
+            target.gpu,
+            compute=share.compute_percent,
+            memory=share.memory_mib,
+            extra=mps_edits(share, run_dir=terms.mps_run_dir),
+        ),
+        checkpoint=config.checkpoint,
         note=decided.note,
         share=share,
         steps=(EnsureShare(share=share), *sliced),
@@ -219,9 +220,8 @@ def _shared(
 
 
 def _ability(gpu: GpuFacts, terms: Terms) -> ShareAbility:
-    abilities = {each.gpu: each for each in terms.abilities}
-    unknown = ShareAbility(gpu=gpu.uuid, tier=None, reason="nothing is known about it yet")
-    return abilities.get(gpu.uuid, unknown)
+    known = next((each for each in terms.abilities if each.gpu == gpu.uuid), None)
+    return known or ShareAbility(gpu=gpu.uuid, tier=None, reason="nothing is known about it yet")
 
 
 def _whole(
@@ -233,7 +233,7 @@ def _whole(
     applied: Applied | None,
 ) -> Decision:
     value = applied.value if applied is not None else None
-    config = value if isinstance(value, GpuConfig) else GpuConfig()
+    config = value if isinstance(value, GpuConfig) else _NO_GPU_CONFIG
     path = applied.path if applied is not None else ""
     check_fields(f"claim {ref}: {path}", config, terms.inventory, enabled=terms.checkpoints)
     memory = usable_memory_mib(gpu) or 0
@@ -275,7 +275,13 @@ def _monitor(result: AllocationResult, gpu: GpuFacts) -> Decision:
 
 
 def _entry(
-    result: AllocationResult, gpu: GpuFacts, *, compute: int, memory: int, monitor: bool = False
+    result: AllocationResult,
+    gpu: GpuFacts,
+    *,
+    compute: int,
+    memory: int,
+    extra: Edits = NO_EDITS,
+    monitor: bool = False,
 ) -> SpecEntry:
     return SpecEntry(
         request=result.request,
@@ -284,5 +290,6 @@ def _entry(
         gpu=gpu,
         compute_percent=compute,
         memory_mib=memory,
+        extra=extra,
         monitor=monitor,
     )

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from dra_driver.model.cdi import Edits, Mount
-from dra_driver.model.share import Expose, GpuShare
+from dra_driver.model.cdi import NO_EDITS, Edits, Mount
+from dra_driver.model.share import Expose, GpuShare, Sharing
 from dra_driver.plan.mps_paths import CONTAINER_FOLDER, pipe_folder, share_folder
 
 PIPE_DIRECTORY_ENV = "CUDA_MPS_PIPE_DIRECTORY"
@@ -26,8 +26,15 @@ _MOUNT_OPTIONS = ("rbind", "ro", "nosuid", "nodev", "noexec")
 """Read-only keeps nobody from connecting to a socket."""
 
 
-def mps_edits(share: GpuShare, *, run_dir: str) -> Edits:
-    """Give the edits of a share under MPS; `run_dir` is a folder of the host."""
+def mps_edits(share: GpuShare, *, run_dir: str | None) -> Edits:
+    """Give the edits of a share, none unless MPS enforces it.
+
+    Args:
+        share: what is enforced.
+        run_dir: a folder of the host; None: it holds no folders of sockets.
+    """
+    if run_dir is None or share.sharing is not Sharing.MPS:
+        return NO_EDITS
     priority = (f"{PRIORITY_ENV}={share.priority}",) if share.priority else ()
     return Edits(
         env=(

@@ -30,6 +30,12 @@ def gpu_device(uuid: GpuUuid) -> str:
     return f"gpu-{sha256(uuid.encode()).hexdigest()[:32]}"
 
 
+def readable_uuid(device: str) -> GpuUuid:
+    """The UUID that a device's name shows; of no GPU where the name shows none."""
+    stem = device.partition("-slot-")[0].removesuffix("-monitor")
+    return GpuUuid(f"GPU-{stem.removeprefix('gpu-')}")
+
+
 def slot_device(uuid: GpuUuid, *, compute_percent: int, number: int) -> str:
     """Name of the number-th slot of a size on a GPU in a static layout."""
     return f"{gpu_device(uuid)}-slot-{compute_percent}-{number}"

@@ -63,6 +63,8 @@ def conflict(
         for uid, other in sorted(others.items())
         if uid != record.claim.uid and other.boot_id == boot_id
     )
+    if not holders:
+        return None
     found = [
         *_clashes(record, holders),
         *_overfull(record, holders, usable_mib or {}),

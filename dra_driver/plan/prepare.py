@@ -21,6 +21,8 @@ from dra_driver.plan.decisions import Decision, Terms, decide
 from dra_driver.plan.restore import check_restore_from
 from dra_driver.plan.together import check_together
 
+_LEAST_FIRST = tuple(CheckpointPolicy)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareOptions:
@@ -169,9 +171,8 @@ def _claim_edits(claim: Claim, options: PrepareOptions) -> Edits:
 
 def _policy(decisions: tuple[Decision, ...]) -> CheckpointPolicy:
     """Of all devices the one that allows least; a monitor holds nothing to lose."""
-    order = tuple(CheckpointPolicy)
-    said = (each.checkpoint for each in decisions if each.checkpoint is not None)
-    return min(said, key=order.index, default=CheckpointPolicy.NONE)
+    said = {each.checkpoint for each in decisions}
+    return next((each for each in _LEAST_FIRST if each in said), CheckpointPolicy.NONE)
 
 
 def _restored(claim: Claim, decisions: tuple[Decision, ...]) -> str | None:

@@ -7,6 +7,7 @@ allocated while another layout was published.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dra_driver.errors import ClaimError, ClaimRejected, NotReady, Reason
@@ -59,7 +60,7 @@ def resolve(device_name: str, inventory: Inventory) -> Target:
     """
     if device_name in _PADS:
         return PadTarget()
-    for gpu in inventory.gpus:
+    for gpu in _candidates(device_name, inventory):
         target = _of_gpu(device_name, gpu)
         if target is not None:
             if gpu.mig_enabled:
@@ -72,9 +73,16 @@ def resolve(device_name: str, inventory: Inventory) -> Target:
     raise _unknown(device_name, inventory)
 
 
+def _candidates(device_name: str, inventory: Inventory) -> Iterator[GpuFacts]:
+    """All GPUs, first the one that a readable name tells."""
+    told = inventory.gpu(naming.readable_uuid(device_name))
+    if told is not None:
+        yield told
+    yield from inventory.gpus
+
+
 def _of_gpu(device_name: str, gpu: GpuFacts) -> Target | None:
     stem = naming.gpu_device(gpu.uuid)
-    # Most GPUs of a node are not the one that is looked for.
     if not device_name.startswith(stem):
         return None
     if device_name == stem:

@@ -13,6 +13,7 @@ from itertools import combinations
 
 from dra_driver.errors import ClaimRejected, Reason
 from dra_driver.model.claim import Claim
+from dra_driver.model.device import GpuUuid
 from dra_driver.model.record import Use
 from dra_driver.model.share import Sharing
 from dra_driver.plan.amounts import COMPUTE_WHOLE_PERCENT, usable_memory_mib
@@ -42,8 +43,10 @@ def check_together(claim: Claim, decisions: Sequence[Decision], *, driver: str) 
 def _check_sums(claim: Claim, decisions: Sequence[Decision]) -> None:
     """The scheduler counts; where it was misled, no tenant may pay for it."""
     held = [each for each in decisions if each.use.use in (Use.SHARED, Use.SLOT)]
-    for gpu in sorted({each.use.gpu for each in held}):
-        mine = [each for each in held if each.use.gpu == gpu]
+    by_gpu: dict[GpuUuid, list[Decision]] = {}
+    for each in held:
+        by_gpu.setdefault(each.use.gpu, []).append(each)
+    for gpu, mine in sorted(by_gpu.items()):
         compute = sum(each.use.compute_percent for each in mine)
         memory = sum(each.use.memory_mib for each in mine)
         usable = usable_memory_mib(mine[0].entry.gpu)

@@ -30,6 +30,8 @@ from dra_driver.model.steps import EnsureShare, MarkClaim, SetTimeSlice, Step, W
 VERSION = "gpuslice.io/record/v1"
 """Raised only where an old release would do harm by ignoring what is new."""
 
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), check_circular=False).encode
+
 E = TypeVar("E", bound=StrEnum)
 T = TypeVar("T")
 
@@ -75,7 +77,7 @@ def encode(record: Record) -> str:
         body["checkpoint"] = record.checkpoint.value
     if record.restore_from is not None:
         body["restoreFrom"] = record.restore_from
-    return json.dumps(body, sort_keys=True, separators=(",", ":")) + "\n"
+    return _canonical(body) + "\n"
 
 
 def decode(content: bytes) -> Record | FromTheFuture | Damaged:

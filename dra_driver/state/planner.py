@@ -92,11 +92,13 @@ class Planner:
         )
 
     def _options_now(self) -> PrepareOptions:
+        options = self._options
         if self._checkpoints is None:
-            return self._options
-        return replace(
-            self._options, checkpoints=self._checkpoints.enabled(), hook=self._checkpoints.hook()
-        )
+            return options
+        enabled, hook = self._checkpoints.enabled(), self._checkpoints.hook()
+        if (enabled, hook) != (options.checkpoints, options.hook):
+            options = self._options = replace(options, checkpoints=enabled, hook=hook)
+        return options
 
     def _operations(self, claim: Claim) -> Mapping[str, Operation]:
         # They may have to be read, and hardly any claim wants to know.
@@ -116,7 +118,7 @@ class Planner:
         if not shared:
             return ()
         try:
-            return self._supervisor.abilities(replace(inventory, gpus=shared))
+            return self._supervisor.abilities(replace(inventory, gpus=shared, health=()))
         except AdapterError as e:
             raise NotReady(
                 Reason.STEP_FAILED,

@@ -20,6 +20,18 @@ def test_gpu_device_keeps_the_uuid_readable() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        naming.gpu_device(REAL),
+        naming.monitor_device(REAL),
+        naming.slot_device(REAL, compute_percent=25, number=3),
+    ],
+)
+def test_readable_uuid_is_the_one_that_a_device_was_named_after(name: str) -> None:
+    assert naming.readable_uuid(name) == REAL
+
+
 @given(st.text(min_size=1, max_size=100))
 def test_device_names_are_dns_labels_whatever_the_uuid(text: str) -> None:
     uuid = GpuUuid(text)
