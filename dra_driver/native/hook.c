@@ -19,7 +19,8 @@
  *
  * Where the driver does not give one of these answers in time, a call passes, except where a GPU
  * would be left behind: the dump of a container that shows the mount of a claim, and the start of a
- * restored container through a CDI spec of ours. A start that restores nothing never asks at all.
+ * restored container through a CDI spec of ours. A start that restores nothing never asks at all,
+ * nor does CRIU's call before a restore whose images show no claim.
  *
  * It runs as root, in the cgroup of the container at restore: fixed buffers, no allocation.
  */
@@ -173,7 +174,10 @@ static int criu(const struct call *call) {
     if (images != NULL) {
         add_images(images);
     }
-    int marked = pid != NULL ? shows_marker(pid) : may_refuse ? 0 : -1;
+    int marked = pid != NULL ? shows_marker(pid) : may_refuse ? 0 : images_show_marker(images);
+    if (pid == NULL && !may_refuse && marked == 0) {
+        return PASS; /* CRIU begins to restore a container without a claim. */
+    }
     if (may_refuse) {
         add_field("marker", marked > 0 ? "yes" : marked == 0 ? "no" : "unknown");
     }
@@ -225,16 +229,6 @@ static bool parse(int argc, char **argv, struct call *call) {
             call->phase = value;
             i++;
         } else {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* A descriptor that is closed would be given to the next file that is opened. */
-static bool fill_standard_descriptors(void) {
-    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
-        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) {
             return false;
         }
     }

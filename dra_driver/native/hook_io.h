@@ -1,11 +1,22 @@
 /* Files and sockets as gpuslice-hook needs them: whole, and not put off by signals. */
 #pragma once
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+/* A descriptor that is closed would be given to the next file that is opened. */
+static bool fill_standard_descriptors(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) {
+            return false;
+        }
+    }
+    return true;
+}
 
 static ssize_t read_some(int fd, char *into, size_t size) {
     ssize_t got;

@@ -1,8 +1,11 @@
 /* The line that gpuslice-hook sends, and what it reads for it from /proc and from an OCI state. */
 #pragma once
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdalign.h>
 #include <stdio.h>
+#include <sys/syscall.h>
 
 #include "hook_io.h"
 
@@ -103,17 +106,23 @@ static void add_process(const char *pid_key, const char *started_key, const char
 }
 
 /* CRTOOLS_IMAGE_DIR is /proc/<CRIU>/fd/<N>: says which folder, and which process. */
-static void add_images(const char *path) {
-    char pid[PID_DIGITS + 1], fd[PID_DIGITS + 1], link[PATH_MAX], folder[PATH_MAX];
+static bool find_images(const char *path, char pid[static PID_DIGITS + 1],
+                        char link[static PATH_MAX]) {
+    char fd[PID_DIGITS + 1];
     int end = 0;
     if (sscanf(path, "/proc/%10[0-9]/fd/%10[0-9]%n", pid, fd, &end) != 2 || path[end] != '\0') {
+        return false;
+    }
+    int size = snprintf(link, PATH_MAX, PROC_ROOT "/%s/fd/%s", pid, fd);
+    return size >= 0 && size < PATH_MAX;
+}
+
+static void add_images(const char *path) {
+    char pid[PID_DIGITS + 1], link[PATH_MAX], folder[PATH_MAX];
+    if (!find_images(path, pid, link)) {
         return;
     }
     add_process("criu", "criu_started", pid);
-    int size = snprintf(link, sizeof link, PROC_ROOT "/%s/fd/%s", pid, fd);
-    if (size < 0 || (size_t)size >= sizeof link) {
-        return;
-    }
     ssize_t length = readlink(link, folder, sizeof folder);
     if (length > 0 && (size_t)length < sizeof folder && folder[0] == '/') {
         folder[length] = '\0';
@@ -146,6 +155,59 @@ static int shows_marker(const char *pid) {
         }
     }
     return close(fd) != 0 || (got < 0 && !found) ? -1 : found;
+}
+
+/* Whether a file holds the path of the mount of a claim: 1, 0, or -1 where that cannot be read. */
+static int names_marker(int folder, const char *name) {
+    enum { KEPT = sizeof MARKER - 2 };
+    char block[4096];
+    size_t kept = 0;
+    bool found = false;
+    ssize_t got = 0;
+    int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
+    if (fd < 0) {
+        return -1;
+    }
+    while (!found && (got = read_some(fd, block + kept, sizeof block - kept)) > 0) {
+        size_t length = kept + (size_t)got;
+        found = memmem(block, length, MARKER, sizeof MARKER - 1) != NULL;
+        kept = length < KEPT ? length : KEPT;
+        memmove(block, block + length - kept, kept);
+    }
+    return close(fd) != 0 || got < 0 || kept == 0 ? -1 : found;
+}
+
+/*
+ * Whether what is restored has the mount of a claim, by the images mountpoints-*.img of CRIU: 1, 0,
+ * or -1 where there are none that can be read.
+ */
+static int images_show_marker(const char *path) {
+    static const char prefix[] = "mountpoints-";
+    char pid[PID_DIGITS + 1], link[PATH_MAX];
+    alignas(struct dirent64) char entries[8192];
+    int shown = -1;
+    long length = 0;
+    bool named = path != NULL && find_images(path, pid, link);
+    int folder = named ? open(link, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (folder < 0) {
+        return -1;
+    }
+    while (shown != 1 && (length = syscall(SYS_getdents64, folder, entries, sizeof entries)) > 0) {
+        for (long at = 0; at < length;) {
+            const struct dirent64 *entry = (const void *)(entries + at);
+            at += entry->d_reclen;
+            if (strncmp(entry->d_name, prefix, sizeof prefix - 1) == 0) {
+                int here = names_marker(folder, entry->d_name);
+                if (here < 0) {
+                    (void)close(folder); /* It was only read. */
+                    return -1;
+                }
+                shown = here > shown ? here : shown;
+            }
+        }
+    }
+    (void)close(folder); /* It was only read. */
+    return length < 0 ? -1 : shown;
 }
 
 static size_t skip_spaces(const char *text, size_t at, size_t length) {
