@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from dra_driver.model.checkpoint import Code, Kind, Operation, OperationState
+from dra_driver.model.checkpoint import Code, Kind, Operation, OperationState, Outcome
 from dra_driver.plan.operation_moves import lost, refs
 from dra_driver.plan.operation_times import kill_s, rollback_s, verify_s
 from dra_driver.plan.operation_values import Effect, KillContainer, Look, Problem, TellPod
@@ -13,6 +13,15 @@ from dra_driver.plan.operation_values import Effect, KillContainer, Look, Proble
 CHECKPOINT_FAILED: Final = "GPUCheckpointFailed"
 RESTORE_FAILED: Final = "GPURestoreFailed"
 """Reasons of Events."""
+
+UNHEARD: Final = {
+    Kind.CHECKPOINT: (
+        "the runtime ended without telling what came of the dump: it is there where the kubelet"
+        " says so"
+    ),
+    Kind.RESTORE: "the runtime ended without telling what came of the restore",
+}
+"""Why an operation is given up whose runtime said no last word, or said it while we were away."""
 
 S = OperationState
 Stepped = tuple[Operation, tuple[Effect, ...]]
@@ -76,6 +85,11 @@ def rebooted(operation: Operation) -> Stepped:
         return replace(operation, processes=gone, state=operation.ending), ()
     told = with_cause(operation, Problem(code=Code.ABORTED, text="the node was restarted"))
     return replace(told, processes=gone, state=S.FAILED_CLEAN), ()
+
+
+def is_unheard(operation: Operation) -> bool:
+    """Whether it was given up for no other reason than that nobody told what came of it."""
+    return operation.outcome is Outcome.UNKNOWN and operation.text == UNHEARD[operation.kind]
 
 
 def with_cause(operation: Operation, problem: Problem) -> Operation:

@@ -32,8 +32,10 @@ from dra_driver.model.checkpoint import (
 from dra_driver.model.cuda import CudaState
 from dra_driver.plan.operation_ends import (
     LEASED,
+    UNHEARD,
     Stepped,
     give_up,
+    is_unheard,
     kill,
     killed,
     loss,
@@ -90,8 +92,9 @@ def step(operation: Operation, event: Event, now_s: float) -> Stepped:
         case Finished(outcome=outcome, text=text):
             stepped = _finished(operation, outcome, text, now_s)
         case RunnerEnded():
-            text = "the runtime ended without telling of success"
-            stepped = _finished(operation, Outcome.FAILED, text, now_s)
+            # What came of it stays unknown: its last word may have met no driver.
+            problem = Problem(code=Code.OK, text=UNHEARD[operation.kind])
+            stepped = give_up(operation, S.FAILED_CLEAN, problem, now_s)
         case Aborted(text=text):
             problem = Problem(code=Code.ABORTED, text=text)
             stepped = give_up(operation, S.FAILED_CLEAN, problem, now_s)
@@ -207,6 +210,9 @@ def _seen_after_restore(operation: Operation, event: Seen, now_s: float) -> Step
     if operation.state is S.GPU_RESTORING:
         return _bring_on(operation, now_s)
     if all(map(is_running, operation.processes)):
+        if is_unheard(operation) and any(each.state for each in operation.processes):
+            # Processes that run on their GPUs tell that it was restored.
+            operation = replace(operation, ending=S.DONE, text="")
         return replace(operation, state=operation.ending), ()
     if operation.runner is None and not late:
         return operation, ()

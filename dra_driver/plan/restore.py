@@ -113,7 +113,8 @@ def _manifest(named: str, checkpoint: Operation | None) -> Manifest | Problem:
         return Problem(code=Code.FAILED_PRECONDITION, text=text)
     taken = checkpoint.kind is Kind.CHECKPOINT and checkpoint.outcome is Outcome.SUCCEEDED
     if not taken or checkpoint.manifest is None:
-        text = f"operation {named} took no checkpoint (it is {checkpoint.state})"
+        why = f"{checkpoint.state}: {checkpoint.text}" if checkpoint.text else checkpoint.state
+        text = f"operation {named} is not known to have taken a checkpoint (it is {why})"
         return Problem(code=Code.FAILED_PRECONDITION, text=text)
     return checkpoint.manifest
 

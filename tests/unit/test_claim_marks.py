@@ -135,7 +135,7 @@ def test_claim_restores_what_fits_and_no_other() -> None:
     with pytest.raises(ClaimRejected, match="op-1 is not known on this node"):
         planned(restoreFrom="op-1")
     failed = replace(taken, outcome=Outcome.FAILED)
-    with pytest.raises(ClaimRejected, match="op-1 took no checkpoint"):
+    with pytest.raises(ClaimRejected, match="op-1 is not known to have taken a checkpoint"):
         planned(restoreFrom="op-1", operations={"op-1": failed})
 
 

@@ -149,7 +149,7 @@ def test_restore_is_refused_when_the_checkpoint_is_unknown_or_was_not_taken() ->
     rig.fakes.records = (whole(2, restore_from="op-1"),)
     answer = rig.call(restore())
     assert answer.code is Code.FAILED_PRECONDITION
-    assert "operation op-1 took no checkpoint" in answer.text
+    assert "operation op-1 is not known to have taken a checkpoint" in answer.text
 
 
 def test_restore_is_refused_when_the_named_claim_is_not_prepared() -> None:
