@@ -27,8 +27,10 @@ class CdiFolder:
         self._prefix = prefix
 
     def write(self, name: str, content: str) -> None:
-        if not self.holds(name, content):
-            self._folder.place(self._file(name), content.encode())
+        file = self._file(name)
+        # Hardly ever there, and an exception costs more than the question.
+        if not (self._folder.has(file) and self.holds(name, content)):
+            self._folder.place(file, content.encode())
 
     def holds(self, name: str, content: str) -> bool:
         file = self._file(name)

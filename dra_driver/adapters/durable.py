@@ -128,6 +128,10 @@ class DurableFolder:
                 raise self.failure("make changes durable in", error) from error
             self._synced = covered
 
+    def has(self, name: str) -> bool:
+        """Whether something stands under a name that can be seen."""
+        return os.access(f"{self.text}/{name}", os.F_OK)
+
     def read(self, name: str) -> bytes | None:
         """Content of a file; None where there is none.
 

@@ -68,30 +68,32 @@ class FileLocks:
         locks = [_Held(self, _GPU, uuid, deadline) for uuid in sorted(set(uuids))]
         return locks[0] if len(locks) == 1 else _all_of(locks)
 
-    def take(self, name: str, deadline: Deadline, *, limit: int | None) -> OpenFile | None:
+    def take(
+        self, name: str, lock: _Byte, deadline: Deadline, *, limit: int | None
+    ) -> OpenFile | None:
         """Take a lock and give the file that it is a lock of; None: not in time."""
         if not self._queues.enter(name, limit, lambda: self._remaining_s(deadline)):
             return None
         file = None
         try:
-            file = self._locked_file(name, deadline)
+            file = self._locked_file(lock, deadline)
         finally:
             if file is None:
                 self._queues.leave(name)
         return file
 
-    def leave(self, name: str, file: OpenFile) -> None:
+    def leave(self, name: str, lock: _Byte, file: OpenFile) -> None:
         """Let go of what `take` gave."""
         try:
-            _set_lock(file.descriptor, fcntl.F_UNLCK, name)
+            lock.release(file.descriptor)
         finally:
             self._queues.leave(name)
 
-    def _locked_file(self, name: str, deadline: Deadline) -> OpenFile | None:
+    def _locked_file(self, lock: _Byte, deadline: Deadline) -> OpenFile | None:
         poll_s = _POLL_FIRST_S
         try:
             file = self._file.open()
-            while not _try_lock(file.descriptor, name):
+            while not lock.take(file.descriptor):
                 if self._remaining_s(deadline) <= 0:
                     return None
                 Event().wait(poll_s)
@@ -111,18 +113,19 @@ _GPU = "gpu"
 class _Held:
     """One lock, held in a block; no generator, as each claim passes here four times."""
 
-    __slots__ = ("_deadline", "_file", "_kind", "_locks", "_name", "_uid")
+    __slots__ = ("_byte", "_deadline", "_file", "_kind", "_locks", "_name", "_uid")
 
     def __init__(self, locks: FileLocks, kind: str, uid: str, deadline: Deadline) -> None:
         self._locks = locks
         self._kind = kind
         self._uid = uid
         self._name = f"{kind} {uid}"
+        self._byte = _Byte(self._name)
         self._deadline = deadline
 
     def __enter__(self) -> None:
         limit = WAITERS_PER_GPU if self._kind is _GPU else None
-        file = self._locks.take(self._name, self._deadline, limit=limit)
+        file = self._locks.take(self._name, self._byte, self._deadline, limit=limit)
         if file is None:
             raise self._late()
         self._file = file
@@ -133,7 +136,7 @@ class _Held:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._locks.leave(self._name, self._file)
+        self._locks.leave(self._name, self._byte, self._file)
 
     def _late(self) -> NotReady:
         if self._kind is _GPU:
@@ -202,14 +205,23 @@ class _Queues:
             return False
 
 
-def _try_lock(descriptor: int, name: str) -> bool:
-    try:
-        _set_lock(descriptor, fcntl.F_WRLCK, name)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
+class _Byte:
+    """The byte of a lock file that stands for a name."""
 
+    __slots__ = ("_free", "_mine")
 
-def _set_lock(descriptor: int, kind: int, name: str) -> None:
-    offset = int.from_bytes(sha256(name.encode()).digest()[:8], "big") >> 2
-    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, offset, 1, 0))
+    def __init__(self, name: str) -> None:
+        offset = int.from_bytes(sha256(name.encode()).digest()[:8], "big") >> 2
+        self._mine = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0)
+        self._free = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, offset, 1, 0)
+
+    def take(self, descriptor: int) -> bool:
+        """False: another process has it."""
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, self._mine)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def release(self, descriptor: int) -> None:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, self._free)

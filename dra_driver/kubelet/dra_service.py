@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from typing import Any
 
 import grpc
@@ -35,37 +34,36 @@ class _Service:
         self._calls = calls
 
     def NodePrepareResources(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
-        answers = self._each(Verb.PREPARE, request.claims, self._prepare, context)
-        answer_of = partial(_message, self.messages.NodePrepareResourceResponse)
-        return self.messages.NodePrepareResourcesResponse(
-            claims={uid: answer_of(answer) for uid, answer in answers.items()}
-        )
+        answers = self._each(Verb.PREPARE, request.claims, self._operations.prepare, context)
+        # Filled in place: the messages are copied where they are made first and put in then.
+        response = self.messages.NodePrepareResourcesResponse()
+        for uid, answer in answers.items():
+            entry = response.claims[uid]
+            if isinstance(answer, Failed):
+                entry.error = answer.text
+            else:
+                for device in answer.value:
+                    self.add(entry.devices, device)
+        return response
 
     def NodeUnprepareResources(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802
-        answers = self._each(Verb.UNPREPARE, request.claims, self._unprepare, context)
-        answer_of = partial(_message, self.messages.NodeUnprepareResourceResponse)
-        return self.messages.NodeUnprepareResourcesResponse(
-            claims={uid: answer_of(answer) for uid, answer in answers.items()}
-        )
+        answers = self._each(Verb.UNPREPARE, request.claims, self._operations.unprepare, context)
+        response = self.messages.NodeUnprepareResourcesResponse()
+        for uid, answer in answers.items():
+            entry = response.claims[uid]
+            if isinstance(answer, Failed):
+                entry.error = answer.text
+        return response
 
-    def device(self, device: PreparedDevice) -> Any:
+    def add(self, devices: Any, device: PreparedDevice) -> Any:
+        """Add a device to a message's list, and give its message."""
         # A container names a main request only, so "main/sub" would match no container.
-        return self.messages.Device(
+        return devices.add(
             request_names=sorted({name.partition("/")[0] for name in device.requests}),
             pool_name=device.pool,
             device_name=device.device,
             cdi_device_ids=device.cdi_ids,
         )
-
-    def _prepare(self, ref: ClaimRef, deadline: Deadline) -> Any:
-        devices = self._operations.prepare(ref, deadline)
-        return self.messages.NodePrepareResourceResponse(
-            devices=[self.device(each) for each in devices]
-        )
-
-    def _unprepare(self, ref: ClaimRef, deadline: Deadline) -> Any:
-        self._operations.unprepare(ref, deadline)
-        return self.messages.NodeUnprepareResourceResponse()
 
     def _each(
         self, verb: Verb, claims: Iterable[Any], work: Work[Any], context: grpc.ServicerContext
@@ -89,8 +87,8 @@ class _Service:
 class _V1(_Service, v1_grpc.DRAPluginServicer):
     messages = v1
 
-    def device(self, device: PreparedDevice) -> v1.Device:
-        message: v1.Device = super().device(device)
+    def add(self, devices: Any, device: PreparedDevice) -> Any:
+        message = super().add(devices, device)
         if device.share_id is not None:
             message.share_id = device.share_id
         return message
@@ -98,7 +96,3 @@ class _V1(_Service, v1_grpc.DRAPluginServicer):
 
 class _V1Beta1(_Service, v1beta1_grpc.DRAPluginServicer):
     messages = v1beta1
-
-
-def _message(message: Callable[..., Any], answer: Answer[Any]) -> Any:
-    return message(error=answer.text) if isinstance(answer, Failed) else answer.value
