@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
 
@@ -55,7 +56,18 @@ class PatientReader:
 
     def get(self, namespace: str, name: str, deadline: Deadline) -> Json:
         """Read one; errors as of `ports.ClaimReader`."""
-        return self._retrying(self._attempt, namespace, name, deadline)
+        try:
+            return self._attempt(namespace, name, deadline)
+        except AdapterError as error:
+            failures = iter((error,))
+
+        def attempt(*asked: Any) -> Json:
+            # Counting attempts takes time itself, so it begins with the first that failed.
+            if (failure := next(failures, None)) is not None:
+                raise failure
+            return self._attempt(*asked)
+
+        return self._retrying(attempt, namespace, name, deadline)
 
     def _attempt(self, namespace: str, name: str, deadline: Deadline) -> Json:
         left_s = deadline.remaining_s(self._clock.monotonic_s())

@@ -12,7 +12,9 @@ from urllib.parse import quote, urlencode
 import urllib3
 from urllib3.connection import HTTPConnection
 
-from dra_driver.adapters.kube_errors import answer_error, status_object, watch_error
+from dra_driver.adapters.kube_errors import answer_error, watch_error
+from dra_driver.adapters.kube_json import parse
+from dra_driver.adapters.kube_kept import Answer, KeptConnections
 from dra_driver.errors import AdapterError
 from dra_driver.ports import Json
 
@@ -60,6 +62,7 @@ class Transport:
     ) -> None:
         self.server = server.rstrip("/")
         self._pool = pool
+        self._kept = KeptConnections(pool, server=self.server)
         self._credentials = credentials
         self._user_agent = user_agent
         self._answer_timeout_s = answer_timeout_s
@@ -93,21 +96,16 @@ class Transport:
         """
         what = f"{what} at {self.server}"
         limit_s = self._answer_timeout_s if timeout_s is None else timeout_s
-        response = self._answer(method, path, query, body, what=what, limit_s=limit_s)
-        return _parse(_read(response, what=what, name=name), what=what, kind=kind)
+        answer = self._answer(method, path, query, body, what=what, limit_s=limit_s)
+        return parse(_content(answer, what=what, name=name), what=what, kind=kind)
 
     def exchange(
         self, method: str, path: str, *, what: str, query: Mapping[str, str], timeout_s: float
     ) -> tuple[int, bytes]:
         """Give status and content of an answer, whatever they are; raises as `call` without one."""
         what = f"{what} at {self.server}"
-        response = self._answer(method, path, query, None, what=what, limit_s=timeout_s)
-        try:
-            return response.status, response.data
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise _broken(what, error) from error
-        finally:
-            response.release_conn()
+        answer = self._answer(method, path, query, None, what=what, limit_s=timeout_s)
+        return answer.status, answer.data
 
     def watch(self, path: str, *, what: str, query: Mapping[str, str], timeout_s: float) -> Stream:
         """Open a watch; the server ends it after `timeout_s`."""
@@ -116,7 +114,7 @@ class Transport:
         timeout = _timeout(self._answer_timeout_s)
         response = self._open("GET", path, asked, None, what=what, timeout=timeout)
         if response.status >= _FIRST_ERROR:
-            _read(response, what=what, name="")
+            _content(_read(response, what=what), what=what, name="")
         connection = response.connection
         if isinstance(connection, HTTPConnection) and connection.sock is not None:
             # A server begins a watch at once, and then it may be silent to the end of it.
@@ -130,14 +128,34 @@ class Transport:
                 pool.close()
         self._pool.clear()
 
-    def _answer(self, *request: Any, what: str, limit_s: float) -> urllib3.BaseHTTPResponse:
-        """As `_open`, and once more with other credentials where these are not accepted."""
-        response = self._open(*request, what=what, timeout=_timeout(limit_s))
-        if response.status != _UNAUTHORIZED:
-            return response
-        response.drain_conn()
+    def _answer(self, *request: Any, what: str, limit_s: float) -> Answer:
+        """As `_ask`, and once more with other credentials where these are not accepted."""
+        answer = self._ask(*request, what=what, limit_s=limit_s)
+        if answer.status != _UNAUTHORIZED:
+            return answer
         self._credentials.renew()
-        return self._open(*request, what=what, timeout=_timeout(limit_s))
+        return self._ask(*request, what=what, limit_s=limit_s)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Json | None,
+        *,
+        what: str,
+        limit_s: float,
+    ) -> Answer:
+        if method == "GET":
+            headers = self._headers(body)
+            try:
+                answer = self._kept.get(_target(path, query), headers=headers, timeout_s=limit_s)
+            except (urllib3.exceptions.HTTPError, OSError) as error:
+                raise _broken(what, error) from error
+            if answer is not None:
+                return answer
+        response = self._open(method, path, query, body, what=what, timeout=_timeout(limit_s))
+        return _read(response, what=what)
 
     def _open(
         self,
@@ -149,18 +167,13 @@ class Transport:
         what: str,
         timeout: urllib3.Timeout,
     ) -> urllib3.BaseHTTPResponse:
-        url = self.server + path + (f"?{urlencode(query)}" if query else "")
-        headers = {
-            "Accept": "application/json",
-            "User-Agent": self._user_agent,
-            **({"Content-Type": "application/json"} if body is not None else {}),
-        }
+        headers = self._headers(body)
         try:
             return self._pool.request(
                 method,
-                url,
+                self.server + _target(path, query),
                 body=None if body is None else json.dumps(body).encode(),
-                headers={**headers, **self._credentials.headers()},
+                headers=headers,
                 timeout=timeout,
                 # Retries are the caller's, who knows how much time there is.
                 retries=False,
@@ -169,6 +182,13 @@ class Transport:
             )
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise _broken(what, error) from error
+
+    def _headers(self, body: Json | None) -> dict[str, str]:
+        headers = {"Accept": "application/json", "User-Agent": self._user_agent}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        headers.update(self._credentials.headers())
+        return headers
 
 
 class Stream:
@@ -199,7 +219,7 @@ class Stream:
 
     def _events(self) -> Iterator[Json]:
         for line in self._lines():
-            event = _parse(line, what=self._what, kind="")
+            event = parse(line, what=self._what, kind="")
             found = event.get("object")
             if event.get("type") == "ERROR" and isinstance(found, Mapping):
                 raise watch_error(found, what=self._what)
@@ -235,63 +255,29 @@ def _is_change(kind: Any, found: Any) -> bool:
     return kind == "BOOKMARK" or isinstance(metadata.get("name"), str)
 
 
-def _read(response: urllib3.BaseHTTPResponse, *, what: str, name: str) -> bytes:
-    """Read the whole answer; raises the error that it is where it is no success."""
+def _target(path: str, query: Mapping[str, str] | None) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
+
+
+def _read(response: urllib3.BaseHTTPResponse, *, what: str) -> Answer:
+    """Read the whole answer."""
     try:
         data = response.data
     except (urllib3.exceptions.HTTPError, OSError) as error:
         raise _broken(what, error) from error
     finally:
         response.release_conn()
-    if response.status >= _FIRST_ERROR:
-        retry_after = response.headers.get("Retry-After")
-        raise answer_error(response.status, data, what=what, name=name, retry_after=retry_after)
-    return data
+    retry_after = response.headers.get("Retry-After")
+    return Answer(status=response.status, data=data, retry_after=retry_after)
 
 
-def _parse(data: bytes, *, what: str, kind: str) -> Json:
-    try:
-        answer: Any = json.loads(data, object_pairs_hook=_each_once)
-    except _TwiceError as error:
-        # The server keeps a claim's opaque parameters as they came, and nobody can tell what a
-        # field that stands there twice is meant to be.
-        raise AdapterError(
-            f"{what}: field {error} stands twice in one object: write it once, such as in a "
-            "claim's opaque parameters",
-            permanent=True,
-        ) from error
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise AdapterError(
-            f"{what}: the answer is no JSON: {data[:80]!r}; check that the address is an API "
-            "server's and what stands in between"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        # Parameters of a claim are its user's, and the server keeps whatever is JSON.
-        raise AdapterError(
-            f"{what}: the answer has numbers too long or lists too deep to be read ({error}); "
-            "take them out of the object, such as out of a claim's opaque parameters",
-            permanent=True,
-        ) from error
-    if not isinstance(answer, dict):
-        raise AdapterError(f"{what}: the answer is no JSON object")
-    if kind and answer.get("kind") not in {kind, None}:
-        message = status_object(data).get("message", "")
-        raise AdapterError(
-            f"{what}: the answer is a {answer.get('kind')} instead of a {kind}: {message}"
-        )
-    return answer
-
-
-class _TwiceError(Exception):
-    """A JSON object has a name twice; the text is the name."""
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise _TwiceError(next(name for name in names if names.count(name) > 1))
-    return found
+def _content(answer: Answer, *, what: str, name: str) -> bytes:
+    """The content of an answer; raises the error that it is where it is no success."""
+    if answer.status < _FIRST_ERROR:
+        return answer.data
+    raise answer_error(
+        answer.status, answer.data, what=what, name=name, retry_after=answer.retry_after
+    )
 
 
 def _broken(what: str, error: Exception) -> AdapterError:

@@ -32,7 +32,7 @@ HOMES = {
     "tenacity": ("dra_driver/adapters/", "dra_driver/loops/"),
     "opentelemetry": ("dra_driver/telemetry/",),
     "prometheus_client": ("dra_driver/telemetry/",),
-    "http": ("dra_driver/telemetry/", "dra_driver/sim/"),
+    "http": ("dra_driver/telemetry/", "dra_driver/sim/", "dra_driver/adapters/kube_kept"),
     "pydantic": ("api/dra_api/config", "dra_driver/settings/"),
     "pydantic_core": ("api/dra_api/config", "dra_driver/settings/"),
     "pydantic_settings": ("dra_driver/settings/",),
