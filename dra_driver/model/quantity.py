@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from functools import lru_cache
 
 MIB = 1 << 20
 
@@ -35,6 +36,7 @@ _FACTOR = {
 _MAX_LENGTH = 64
 
 
+@lru_cache(maxsize=1024)
 def parse_quantity(text: str) -> Decimal:
     """Give the number that a quantity stands for, in base units (bytes for memory).
 

@@ -146,7 +146,7 @@ def _holdings(entries: Sequence[SpecEntry]) -> tuple[str, ...]:
 
 
 def _listed(values: Iterable[object]) -> str:
-    return ",".join(str(value) for value in values)
+    return ",".join(map(str, values))
 
 
 def _merged_env(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:

@@ -200,16 +200,13 @@ def _shared(
         )
     )
     share, interval = decided.share, decided.time_slice
+    extra = mps_edits(share, run_dir=terms.mps_run_dir)
     sliced = (SetTimeSlice(gpu=share.gpu, interval=interval),) if interval is not None else ()
     return Decision(
         result=result,
         use=decided.use,
         entry=_entry(
-            result,
-            target.gpu,
-            compute=share.compute_percent,
-            memory=share.memory_mib,
-            extra=mps_edits(share, run_dir=terms.mps_run_dir),
+            result, target.gpu, compute=share.compute_percent, memory=share.memory_mib, extra=extra
         ),
         checkpoint=config.checkpoint,
         note=decided.note,

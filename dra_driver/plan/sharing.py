@@ -27,6 +27,8 @@ from dra_driver.plan.amounts import COMPUTE_WHOLE_PERCENT
 from dra_driver.plan.demand import ASK_FOR_WHOLE, COMPUTE, MEMORY, Held, ShareDemand, held_amounts
 from dra_driver.plan.targets import SlotTarget
 
+_PARTS = (COMPUTE, MEMORY)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareDecision:
@@ -50,7 +52,7 @@ def is_whole(result: AllocationResult) -> bool:
     memory: by the published defaults such a request takes all memory, so nobody fits beside it.
     """
     shareable = result.share_id is not None or bool(result.consumed)
-    return not shareable or not result.asked & {COMPUTE, MEMORY}
+    return not shareable or result.asked.isdisjoint(_PARTS)
 
 
 def decide_share(demand: ShareDemand) -> ShareDecision:
