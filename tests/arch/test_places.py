@@ -27,6 +27,7 @@ HOMES = {
         "dra_driver/adapters/nvml",
         "dra_driver/adapters/cuda_client",
         "dra_driver/adapters/cuda_helper",
+        "dra_driver/adapters/memory",
     ),
     "subprocess": ("dra_driver/adapters/process",),
     "tenacity": ("dra_driver/adapters/", "dra_driver/loops/"),
