@@ -4,6 +4,7 @@ import itertools
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +26,6 @@ from tests.kube.criu import (
     clear_criu,
     configure_criu,
     install_criu,
-    remove_criu,
 )
 
 _numbers = itertools.count(1)
@@ -40,13 +40,13 @@ def criu_built(pytestconfig: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def criu_on_node(criu_built: None, deployed_gates: Cluster) -> Iterator[Cluster]:
-    """The cluster whose driver offers shares, on a node with CRIU."""
-    install_criu(deployed_gates)
-    clear_criu(deployed_gates)
-    allow_checkpoints(deployed_gates.admin)
-    yield deployed_gates
-    remove_criu(deployed_gates)
+def criu_on_node(criu_built: None, cluster_checkpoints: Cluster, driver_image: Path) -> Cluster:
+    """A cluster whose driver offers shares, on a node with CRIU."""
+    deploy(cluster_checkpoints, image=driver_image, simulate="8xh100-80gb")
+    install_criu(cluster_checkpoints)
+    clear_criu(cluster_checkpoints)
+    allow_checkpoints(cluster_checkpoints.admin)
+    return cluster_checkpoints
 
 
 @pytest.fixture
@@ -75,15 +75,17 @@ def script(criu_on_node: Cluster) -> Iterator[ActionScript]:
         clear_criu(criu_on_node)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def hook(criu_on_node: Cluster) -> Iterator[Hook]:
-    """The hook of the driver, which is as before again afterwards."""
+    """The hook of the driver, which stays until it is taken away at the end.
+
+    Tests without it have to be over: what it writes to CRIU's configuration they would remove.
+    """
     deploy_hook(criu_on_node)
     hook = Hook(cluster=criu_on_node)
     hook.wait_installed()
     yield hook
     deploy(criu_on_node, simulate="8xh100-80gb", components=("checkpoint-hook-off",))
-    deploy(criu_on_node, simulate="8xh100-80gb")
 
 
 @pytest.fixture

@@ -24,10 +24,18 @@ from tests.cluster.driver_fixtures import (
 )
 from tests.cluster.life_fixtures import site
 from tests.cluster.mps_fixtures import deployed_mps, mps_node, mps_programs, mps_site
+from tests.cluster.workers import (
+    arrange,
+    pytest_configure_node,
+    pytest_unconfigure,
+    pytest_xdist_make_scheduler,
+)
 from tests.kube.cluster_fixtures import (
+    cluster_checkpoints,
     cluster_default,
     cluster_folder,
     cluster_gates,
+    cluster_mps,
     cluster_newest,
     clusters_built,
     driver_image,
@@ -36,9 +44,11 @@ from tests.kube.cluster_fixtures import (
 
 __all__ = [
     "checkpoints",
+    "cluster_checkpoints",
     "cluster_default",
     "cluster_folder",
     "cluster_gates",
+    "cluster_mps",
     "cluster_newest",
     "clusters_built",
     "criu_built",
@@ -60,19 +70,22 @@ __all__ = [
     "mps_site",
     "new_namespace",
     "other_script",
+    "pytest_configure_node",
     "pytest_runtest_makereport",
+    "pytest_unconfigure",
+    "pytest_xdist_make_scheduler",
     "script",
     "site",
 ]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark this folder's tests, and leave builds and starts out of their time limit."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark and order this folder's tests, and leave builds and starts out of their time limit."""
     here = [item for item in items if Path(__file__).parent in item.path.parents]
     for item in here:
         item.add_marker("cluster")
         item.add_marker("root")
         if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(120, func_only=True))
-    # They have another driver installed in a cluster of others.
-    items.sort(key=lambda item: "deployed_mps" in getattr(item, "fixturenames", ()))
+    arrange(config, here)
+    items[:] = [item for item in items if Path(__file__).parent not in item.path.parents] + here

@@ -74,12 +74,6 @@ def deploy(
     wait_deployed(cluster)
 
 
-def undeploy(cluster: Cluster, *, overlay: str = "simulated") -> None:
-    """Remove all that `deploy` installed, and wait until it is gone."""
-    objects = yaml.safe_dump_all(_rendered(cluster, overlay, ()))
-    cluster.kubectl("delete", "--ignore-not-found", "--wait", "-f", "-", stdin=objects)
-
-
 def set_simulated(cluster: Cluster, simulate: str | Json) -> None:
     """Change the real node's simulated GPUs, as a running plugin sees them at once.
 

@@ -11,7 +11,6 @@ from tests.cluster.deployed import (
     deploy,
     set_simulated,
     simulated_document,
-    undeploy,
     wait_published,
 )
 from tests.cluster.life_site import Site, site_on
@@ -45,15 +44,10 @@ def mps_programs(pytestconfig: pytest.Config) -> Path:
 
 
 @pytest.fixture(scope="session")
-def deployed_mps(cluster_gates: Cluster, driver_image: Path, mps_programs: Path) -> Cluster:
-    """The driver with mpsd, in the place of the one that simulates MPS itself.
-
-    It stays: the tests that use it are the session's last.
-    """
-    # A plugin that simulates MPS itself lets nobody else do it, and an update waits for the new.
-    undeploy(cluster_gates)
-    deploy_mps(cluster_gates, mps_programs, image=driver_image)
-    return cluster_gates
+def deployed_mps(cluster_mps: Cluster, driver_image: Path, mps_programs: Path) -> Cluster:
+    """The driver with mpsd, which needs a node of its own: plugins that simulate MPS let nobody else."""
+    deploy_mps(cluster_mps, mps_programs, image=driver_image)
+    return cluster_mps
 
 
 @pytest.fixture

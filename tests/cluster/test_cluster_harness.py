@@ -50,12 +50,13 @@ def test_versions_are_those_that_were_asked_for(cluster_newest: Cluster) -> None
     assert cluster_newest.admin.get("/version")["gitVersion"] == f"v{NEWEST_VERSION}"
 
 
-def test_profile_decides_what_the_server_keeps(
-    cluster_default: Cluster, cluster_gates: Cluster, cluster_newest: Cluster
-) -> None:
-    assert not keeps_shared_devices(cluster_default)
-    assert keeps_shared_devices(cluster_gates)
-    assert keeps_shared_devices(cluster_newest)
+@pytest.mark.parametrize(
+    ("cluster", "shared"),
+    [("cluster_default", "dropped"), ("cluster_gates", "kept"), ("cluster_newest", "kept")],
+    indirect=["cluster"],
+)
+def test_profile_decides_what_the_server_keeps(cluster: Cluster, shared: str) -> None:
+    assert keeps_shared_devices(cluster) is (shared == "kept")
 
 
 def keeps_shared_devices(cluster: Cluster) -> bool:

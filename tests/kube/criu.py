@@ -30,12 +30,6 @@ def install_criu(cluster: Cluster, *, environment: Mapping[str, str] | None = No
     write_program(cluster, _PROGRAM, f'#!/bin/sh\nexec {command} "$@"\n')
 
 
-def remove_criu(cluster: Cluster) -> None:
-    """Leave the node without CRIU and its configuration."""
-    (cluster.cell.programs / _PROGRAM).unlink(missing_ok=True)
-    clear_criu(cluster)
-
-
 def clear_criu(cluster: Cluster) -> None:
     """Leave the node without any configuration of CRIU."""
     script = 'mkdir -p "$0" && find "$0" -mindepth 1 -delete'
