@@ -163,7 +163,7 @@ Global___State: _TypeAlias = State  # noqa: Y015
 
 @_typing.final
 class Target(_message.Message):
-    """A container: by its id, or by pod and name."""
+    """A container: by its id, or by pod and name. Names have at most 253 characters."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -254,7 +254,7 @@ class PostCheckpointRequest(_message.Message):
     operation_id: _builtins.str
     outcome: Global___Outcome.ValueType
     message: _builtins.str
-    """Why it failed; for people."""
+    """Why it failed; for people. At most 1024 characters."""
     def __init__(
         self,
         *,
@@ -328,7 +328,7 @@ class PostRestoreRequest(_message.Message):
     operation_id: _builtins.str
     outcome: Global___Outcome.ValueType
     message: _builtins.str
-    """Why it failed; for people."""
+    """Why it failed; for people. At most 1024 characters."""
     @_builtins.property
     def target(self) -> Global___Target:
         """The restored container, where PreRestore did not know it."""

@@ -32,9 +32,9 @@ class CheckpointHookStub:
     """A call may be repeated: the same call of the same operation is answered the same, and nothing is
     done twice. Codes: INVALID_ARGUMENT malformed, or an operation id used again for something else;
     NOT_FOUND no such container; FAILED_PRECONDITION it can never work so; RESOURCE_EXHAUSTED the
-    node lacks memory; ABORTED another operation is under way on the container; DEADLINE_EXCEEDED a
-    transition took too long; UNAVAILABLE try again; DATA_LOSS the CUDA state of a process is lost;
-    UNIMPLEMENTED the GPU driver cannot do it.
+    node lacks memory, or too many calls are under way; ABORTED another operation is under way on the
+    container; DEADLINE_EXCEEDED a transition took too long; UNAVAILABLE try again; DATA_LOSS the
+    CUDA state of a process is lost; UNIMPLEMENTED the GPU driver cannot do it.
 
     A container without claims of this driver is answered OK with state NOOP.
     """
@@ -66,9 +66,9 @@ class CheckpointHookAsyncStub(CheckpointHookStub):
     """A call may be repeated: the same call of the same operation is answered the same, and nothing is
     done twice. Codes: INVALID_ARGUMENT malformed, or an operation id used again for something else;
     NOT_FOUND no such container; FAILED_PRECONDITION it can never work so; RESOURCE_EXHAUSTED the
-    node lacks memory; ABORTED another operation is under way on the container; DEADLINE_EXCEEDED a
-    transition took too long; UNAVAILABLE try again; DATA_LOSS the CUDA state of a process is lost;
-    UNIMPLEMENTED the GPU driver cannot do it.
+    node lacks memory, or too many calls are under way; ABORTED another operation is under way on the
+    container; DEADLINE_EXCEEDED a transition took too long; UNAVAILABLE try again; DATA_LOSS the
+    CUDA state of a process is lost; UNIMPLEMENTED the GPU driver cannot do it.
 
     A container without claims of this driver is answered OK with state NOOP.
     """
@@ -96,9 +96,9 @@ class CheckpointHookServicer(metaclass=_abc_1.ABCMeta):
     """A call may be repeated: the same call of the same operation is answered the same, and nothing is
     done twice. Codes: INVALID_ARGUMENT malformed, or an operation id used again for something else;
     NOT_FOUND no such container; FAILED_PRECONDITION it can never work so; RESOURCE_EXHAUSTED the
-    node lacks memory; ABORTED another operation is under way on the container; DEADLINE_EXCEEDED a
-    transition took too long; UNAVAILABLE try again; DATA_LOSS the CUDA state of a process is lost;
-    UNIMPLEMENTED the GPU driver cannot do it.
+    node lacks memory, or too many calls are under way; ABORTED another operation is under way on the
+    container; DEADLINE_EXCEEDED a transition took too long; UNAVAILABLE try again; DATA_LOSS the
+    CUDA state of a process is lost; UNIMPLEMENTED the GPU driver cannot do it.
 
     A container without claims of this driver is answered OK with state NOOP.
     """
