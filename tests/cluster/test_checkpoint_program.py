@@ -154,6 +154,21 @@ def test_pod_without_gpus_is_checkpointed_whatever_the_driver_does(
     checkpoints.site.unchanged(source)
 
 
+def test_pod_without_gpus_is_restored_before_the_driver_is_asked(
+    checkpoints: Checkpoints, installed: Hook
+) -> None:
+    site = checkpoints.site
+    checkpoints.start_counting("source")
+    archive = checkpoints.take("source")
+    site.delete("source")
+    site.wait_gone("source")
+    with installed.driver() as driver:
+        site.create("restored", **restored_from(checkpoints.image(archive)))
+        wait_at_work(site.cluster, checkpoints.counting("restored"))
+        phases = [each.head.phase for each in _decoded(driver)]
+    assert phases[0] is Phase.POST_RESTORE
+
+
 def _start(checkpoints: Checkpoints) -> Tenant:
     checkpoints.site.create_with("source", "gpu", **counting())
     return checkpoints.counting("source")
