@@ -16,9 +16,10 @@ from dra_driver.ports import Clock
 
 _BYTES_MAX = 16 << 20
 """As the kubelet's own client has it; a node of hundreds of pods answers some MB."""
+_File = tuple[int, int, int]
 _OPTIONS = (
     ("grpc.max_receive_message_length", _BYTES_MAX),
-    # A new connection each time: a pooled one outlives the socket's file.
+    # Pooled connections outlive the socket's file.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
 )
@@ -35,7 +36,7 @@ _WAYS_OUT = {
 
 
 class KubeletPodResources:
-    """`PodResources` of the kubelet.
+    """`PodResources` of the kubelet; one connection is kept, and safe to use from many threads.
 
     Containers without claims are left out. The kubelet lists all devices of a claim for each of its
     containers, whichever of its requests they name, so the CDI devices are those of the claims.
@@ -48,16 +49,10 @@ class KubeletPodResources:
     def __init__(self, socket: Path, *, clock: Clock) -> None:
         self._socket = socket
         self._clock = clock
+        self._kept: tuple[_File | None, grpc.Channel] | None = None
 
     def pods(self, deadline: Deadline) -> tuple[PodClaims, ...]:
-        timeout_s = deadline.remaining_s(self._clock.monotonic_s())
-        try:
-            with grpc.insecure_channel(f"unix:{self._socket}", options=_OPTIONS) as channel:
-                answer = services.PodResourcesListerStub(channel).List(
-                    messages.ListPodResourcesRequest(), timeout=timeout_s
-                )
-        except grpc.RpcError as error:
-            raise self._failure(error) from error
+        answer = self._list(deadline)
         found = (
             _claims(pod, container)
             for pod in answer.pod_resources
@@ -65,6 +60,37 @@ class KubeletPodResources:
             if container.dynamic_resources
         )
         return tuple(sorted(found, key=lambda each: (each.namespace, each.pod, each.container)))
+
+    def _list(self, deadline: Deadline) -> messages.ListPodResourcesResponse:
+        # A kubelet that was restarted has another socket.
+        file, kept = self._file(), self._kept
+        if kept is None or kept[0] != file:
+            kept = file, grpc.insecure_channel(f"unix:{self._socket}", options=_OPTIONS)
+        try:
+            answer = self._asked(kept[1], deadline)
+        except grpc.RpcError as error:
+            self._kept = None
+            raise self._failure(error) from error
+        # One that is replaced is not closed: others may wait on it, and it goes with the last.
+        self._kept = kept
+        return answer
+
+    def _asked(
+        self, channel: grpc.Channel, deadline: Deadline
+    ) -> messages.ListPodResourcesResponse:
+        timeout_s = deadline.remaining_s(self._clock.monotonic_s())
+        found: messages.ListPodResourcesResponse = services.PodResourcesListerStub(channel).List(
+            messages.ListPodResourcesRequest(), timeout=timeout_s
+        )
+        return found
+
+    def _file(self) -> _File | None:
+        """What tells the socket from a later one of its name."""
+        try:
+            status = self._socket.stat()
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino, status.st_ctime_ns
 
     def _failure(self, error: Any) -> AdapterError:
         # What a stub raises is a Call too; the types of grpcio cannot say so.

@@ -93,3 +93,39 @@ def test_pods_are_those_of_the_new_kubelet_when_it_was_restarted(root: Path) -> 
         with serving(root / "k.sock", FakeKubelet(pod(name, main=("a",)))):
             assert [each.pod for each in kubelet.pods(Deadline(monotonic() + 30))] == [name]
         (root / "k.sock").unlink(missing_ok=True)
+
+
+def test_connection_is_kept_and_made_anew_when_the_kubelet_was_away(root: Path) -> None:
+    path = root / "k.sock"
+    kubelet = KubeletPodResources(path, clock=SystemClock())
+    served = FakeKubelet(pod("a", main=("c",)))
+    with serving(path, served):
+        first = connections(path) if kubelet.pods(Deadline(monotonic() + 30)) else set()
+        for _ in range(3):
+            assert len(kubelet.pods(Deadline(monotonic() + 30))) == 1
+        assert len(first) == 1
+        assert connections(path) == first
+    path.unlink(missing_ok=True)
+    path.touch()
+    with pytest.raises(AdapterError, match="--pod-resources-socket"):
+        kubelet.pods(Deadline(monotonic() + 30))
+    path.unlink()
+    with serving(path, served):
+        assert len(kubelet.pods(Deadline(monotonic() + 30))) == 1
+
+
+def connections(path: Path) -> set[str]:
+    """Those that are open at the server's end, by inode."""
+    lines = Path("/proc/net/unix").read_text().splitlines()
+    found = (line.split() for line in lines if line.endswith(f" {path}"))
+    return {fields[6] for fields in found if fields[5] == "03"}
+
+
+def test_pods_are_those_of_the_socket_in_place_when_an_older_one_still_answers(root: Path) -> None:
+    path = root / "k.sock"
+    kubelet = KubeletPodResources(path, clock=SystemClock())
+    with serving(path, FakeKubelet(pod("before", main=("a",)))):
+        assert [each.pod for each in kubelet.pods(Deadline(monotonic() + 30))] == ["before"]
+        path.unlink()
+        with serving(path, FakeKubelet(pod("after", main=("a",)))):
+            assert [each.pod for each in kubelet.pods(Deadline(monotonic() + 30))] == ["after"]
