@@ -1,11 +1,7 @@
 """Containers by their cgroups, of version 1, 2 or both.
 
-A process's /proc/<pid>/cgroup names its groups from the root of the reader's cgroup namespace, with
-".." where they are beside it: of such a path the beginning is looked for on the file system, and
-what is found counts only if the process is in it.
-
-Sources: cgroups(7), kernel documentation of cgroup v2 ("cgroup.freeze", "cgroup.events",
-"memory.max") and of v1's freezer and memory controllers.
+Sources: kernel documentation of cgroup v2 ("cgroup.freeze", "cgroup.events", "memory.max") and of
+v1's freezer and memory controllers.
 """
 
 from __future__ import annotations
@@ -16,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from dra_driver.adapters.cgroup_files import groups_of, members, read_text
 from dra_driver.adapters.cgroup_names import pod_and_container
 from dra_driver.adapters.process_stat import start_time
 from dra_driver.errors import AdapterError
@@ -23,8 +20,6 @@ from dra_driver.model.checkpoint import ContainerMemory
 from dra_driver.model.cuda import ProcessRef
 
 _UNLIMITED_BYTES = 1 << 60
-_DEEPEST = 4
-"""Levels of groups that may stand above what a path names."""
 
 
 class ContainerCgroups:
@@ -57,7 +52,7 @@ class ContainerCgroups:
                 f"cannot find the cgroup of process {init.pid} below {self._cgroups}: check"
                 " --host-root"
             )
-        found = (self._ref(pid) for pid in sorted(_members(group)))
+        found = (self._ref(pid) for pid in sorted(members(group)))
         others = sorted({each for each in found if each} - {init}, key=_age)
         return (init, *others)
 
@@ -67,10 +62,7 @@ class ContainerCgroups:
         for group in self._groups(init, "freezer"):
             # What is frozen above freezes all below.
             for each in (group, group.parent):
-                state = _read(each / "freezer.state") or ""
-                events = _read(each / "cgroup.events") or ""
-                asked = _read(each / "cgroup.freeze") or ""
-                if state in ("FROZEN", "FREEZING") or "frozen 1" in events or asked == "1":
+                if _frozen(str(each)):
                     return True
         return False
 
@@ -106,18 +98,8 @@ class ContainerCgroups:
 
     def _groups(self, init: ProcessRef, controller: str) -> Iterator[Path]:
         """Groups of a process of version 2, and of version 1 with this controller."""
-        for line in (self._text(f"{init.pid}/cgroup") or "").splitlines():
-            _, _, rest = line.partition(":")
-            names, _, path = rest.partition(":")
-            kinds = names.split(",")
-            if names and controller and controller not in kinds:
-                continue
-            places = (names, *kinds) if names else ("", "unified")
-            for base in dict.fromkeys(self._cgroups / place for place in places):
-                group = _located(base, path, init.pid)
-                if group is not None:
-                    yield group
-                    break
+        text = self._text(f"{init.pid}/cgroup") or ""
+        return groups_of(self._cgroups, pid=init.pid, text=text, controller=controller)
 
     def _available(self) -> int:
         for line in (self._text("meminfo") or "").splitlines():
@@ -137,31 +119,16 @@ class ContainerCgroups:
         return None if started is None else ProcessRef(pid=pid, started=started)
 
     def _text(self, name: str) -> str | None:
-        return _read(self._proc / name)
+        return read_text(f"{self._proc}/{name}")
 
 
-def _located(base: Path, path: str, pid: int) -> Path | None:
-    names = [name for name in path.removesuffix(" (deleted)").split("/") if name]
-    known = [name for name in names if name != ".."]
-    if not base.is_dir():
-        return None
-    for depth in range(_DEEPEST + 1 if ".." in names else 1):
-        pattern = "/".join(["*"] * depth + known)
-        for group in sorted(base.glob(pattern)) if pattern else [base]:
-            if pid in _direct(group):
-                return group
-    return None
-
-
-def _members(group: Path) -> set[int]:
-    found: set[int] = set()
-    for folder, _, _ in os.walk(group):
-        found |= _direct(Path(folder))
-    return found
-
-
-def _direct(group: Path) -> set[int]:
-    return {int(pid) for pid in (_read(group / "cgroup.procs") or "").split() if pid.isdigit()}
+def _frozen(group: str) -> bool:
+    state = read_text(f"{group}/freezer.state")
+    if state is not None:
+        return state in ("FROZEN", "FREEZING")
+    if read_text(f"{group}/cgroup.freeze") == "1":
+        return True
+    return "frozen 1" in (read_text(f"{group}/cgroup.events") or "")
 
 
 def _memory(group: Path) -> Iterator[tuple[int, int]]:
@@ -170,16 +137,10 @@ def _memory(group: Path) -> Iterator[tuple[int, int]]:
         ("memory.max", "memory.current"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes"),
     ):
-        limit, used = _read(group / limit_name), _read(group / used_name)
+        limit = read_text(f"{group}/{limit_name}")
+        used = read_text(f"{group}/{used_name}") if limit else None
         if limit and used and limit.isdigit() and int(limit) < _UNLIMITED_BYTES:
             yield int(limit), int(used)
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_bytes().decode(errors="replace").strip()
-    except OSError:
-        return None
 
 
 def _age(process: ProcessRef) -> tuple[int, int]:

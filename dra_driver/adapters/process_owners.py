@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
+from dra_driver.adapters.cgroup_files import groups_of, members
 from dra_driver.adapters.cgroup_names import pod_and_container
 from dra_driver.adapters.mountinfo import Mount, mounts, place_of
 from dra_driver.errors import AdapterError
@@ -53,45 +54,49 @@ class ProcOwners:
     its container has mounted.
 
     Args:
-        proc: the host's /proc; pids are those that it shows.
+        proc: the host's /proc; pids are those that it shows. The host's /sys beside it tells the
+            processes of a container; without that all of the host's are looked through.
         run_dir: the run folder of the node, as this process sees it.
         now_s: a clock in seconds.
     """
 
     def __init__(self, *, proc: Path, run_dir: str, now_s: Callable[[], float] = monotonic) -> None:
         self._proc = proc
+        self._cgroups = proc.parent / "sys/fs/cgroup"
         self._run_dir = run_dir
         self._now_s = now_s
+        self._place: tuple[tuple[str, str], Mount] | None = None
         self._known: dict[tuple[int, int], ProcessOwner] = {}
         self._containers: dict[str, _Container] = {}
 
     def owner(self, pid: int) -> ProcessOwner | None:
         for _ in range(_TRIES):
-            started = self._started(pid)
-            if started is None:
+            stat = self._stat(str(pid))
+            if stat is None:
                 return None
+            started = int(stat[_START_TIME])
             known = self._known.get((pid, started))
             if known is None:
-                known = self._with_container(self._read(pid, started))
+                run = self._run_place()
+                known = self._with_container(self._read(pid, stat, run), run)
             # What was read between belongs to one process only if the pid is still the same's.
             if known is not None and self._started(pid) == started:
                 self._remember(known)
                 return known
         return None
 
-    def _read(self, pid: int, started: int) -> ProcessOwner | None:
-        thread = self._living_thread(pid)
+    def _read(self, pid: int, stat: list[str], run: Mount) -> ProcessOwner | None:
+        thread = self._living_thread(pid, stat)
         if thread is None:
             return None
         cgroup, mountinfo = self._text(f"{thread}/cgroup"), self._text(f"{thread}/mountinfo")
-        stat = self._stat(str(pid))
-        if cgroup is None or mountinfo is None or stat is None:
+        if cgroup is None or mountinfo is None:
             return None
         pod_uid, container_id = pod_and_container(cgroup)
-        shares, claims = _mounted(mountinfo, self._run_place())
+        shares, claims = _mounted(mountinfo, run)
         return ProcessOwner(
             pid=pid,
-            started=started,
+            started=int(stat[_START_TIME]),
             parent=int(stat[_PARENT]),
             pod_uid=pod_uid,
             container_id=container_id,
@@ -99,41 +104,56 @@ class ProcOwners:
             claims=claims,
         )
 
-    def _with_container(self, owner: ProcessOwner | None) -> ProcessOwner | None:
+    def _with_container(self, owner: ProcessOwner | None, run: Mount) -> ProcessOwner | None:
         """Add what the rest of its container has mounted to a process that shows nothing."""
         if owner is None or owner.container_id is None or owner.shares or owner.claims:
             return owner
         now_s = self._now_s()
         known = self._containers.get(owner.container_id)
         if known is None or now_s >= known.until_s:
-            known = self._look_through(owner.container_id, now_s + _FRESH_S)
+            shares, claims = self._look_through(owner, owner.container_id, run)
+            known = _Container(shares=shares, claims=claims, until_s=now_s + _FRESH_S)
             if len(self._containers) >= _REMEMBERED:
                 self._containers.clear()
             self._containers[owner.container_id] = known
         return replace(owner, shares=known.shares, claims=known.claims)
 
-    def _look_through(self, container_id: str, until_s: float) -> _Container:
+    def _look_through(
+        self, owner: ProcessOwner, container_id: str, run: Mount
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """What the other processes of a container have mounted, shares and claims."""
         shares: set[str] = set()
         claims: set[str] = set()
-        for pid in self._pids():
-            other = self._of_container(pid, container_id)
+        beside = self._beside(owner.pid, container_id)
+        for pid in beside if beside is not None else self._pids():
+            other = self._of_container(pid, container_id, run) if pid != owner.pid else None
             if other is not None:
                 shares.update(other.shares)
                 claims.update(other.claims)
-        return _Container(
-            shares=tuple(sorted(shares)), claims=tuple(sorted(claims)), until_s=until_s
-        )
+        return tuple(sorted(shares)), tuple(sorted(claims))
 
-    def _of_container(self, pid: int, container_id: str) -> ProcessOwner | None:
+    def _beside(self, pid: int, container_id: str) -> set[int] | None:
+        """Processes of its container by the cgroup of that; None: it is not found.
+
+        A process may be in a group of its own below the container's.
+        """
+        text = self._text(f"{pid}/cgroup") or ""
+        for group in groups_of(self._cgroups, pid=pid, text=text):
+            for each in (group, *group.parents):
+                if container_id in each.name:
+                    return members(each)
+        return None
+
+    def _of_container(self, pid: int, container_id: str, run: Mount) -> ProcessOwner | None:
         """A process if it is in this container; most others end at one read."""
         cgroup = self._text(f"{pid}/cgroup")
         if cgroup is None or container_id not in cgroup:
             return None
-        started = self._started(pid)
-        other = self._read(pid, started) if started is not None else None
-        if other is None or other.container_id != container_id or self._started(pid) != started:
+        stat = self._stat(str(pid))
+        other = self._read(pid, stat, run) if stat is not None else None
+        if other is None or other.container_id != container_id:
             return None
-        return other
+        return other if self._started(pid) == other.started else None
 
     def _pids(self) -> tuple[int, ...]:
         try:
@@ -154,14 +174,13 @@ class ProcOwners:
         fields = self._stat(str(pid))
         return int(fields[_START_TIME]) if fields is not None else None
 
-    def _living_thread(self, pid: int) -> str | None:
+    def _living_thread(self, pid: int, stat: list[str]) -> str | None:
         """Folder of a thread that has mounts; None where the process has ended.
 
         A first thread may end before the others; what it belonged to is not told of it any more.
         """
-        fields = self._stat(str(pid))
-        if fields is None or fields[0] not in _ENDED:
-            return str(pid) if fields is not None else None
+        if stat[0] not in _ENDED:
+            return str(pid)
         try:
             threads = sorted(each.name for each in (self._proc / str(pid) / "task").iterdir())
         except OSError:
@@ -186,20 +205,26 @@ class ProcOwners:
 
     def _run_place(self) -> Mount:
         """The run folder's file system and its folder there; it may be mounted anew meanwhile."""
-        text = self._text("self/mountinfo")
-        place = place_of(os.path.realpath(self._run_dir), text) if text is not None else None
+        seen = (os.path.realpath(self._run_dir), self._text("self/mountinfo") or "")
+        known = self._place
+        if known is not None and known[0] == seen:
+            return known[1]
+        place = place_of(*seen)
         if place is None:
             raise AdapterError(
                 f"cannot tell where {self._run_dir} is mounted from {self._proc}/self/mountinfo: "
                 "check --run-dir and --host-root"
             )
+        self._place = seen, place
         return place
 
     def _text(self, name: str) -> str | None:
         """A file of a process; None where that has ended."""
-        path = self._proc / name
+        path = f"{self._proc}/{name}"
         try:
-            return path.read_bytes().decode(errors="replace")
+            # Called in scores at a dump, when pathlib would take longer than the kernel.
+            with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+                return file.read().decode(errors="replace")
         except OSError as error:
             if error.errno in _GONE:
                 return None

@@ -169,37 +169,6 @@ def test_owner_fails_when_stat_is_no_stat(proc: FakeProc, owners: ProcOwners, te
         owners.owner(7)
 
 
-def test_owner_that_shows_no_mounts_has_those_of_its_container(
-    proc: FakeProc, owners: ProcOwners
-) -> None:
-    proc.add(3, cgroup=CGROUP.replace("ab", "cd"), mounts=(MOUNT.replace("-0 ", "-5 "),))
-    proc.add(5, cgroup=CGROUP, state="Z", mounts=(MOUNT.replace("-0 ", "-6 "),))
-    proc.add(6, cgroup=CGROUP, mounts=(MOUNT,))
-    proc.add(7, cgroup=CGROUP)
-    (proc.path / "8").mkdir()  # ended between
-    (proc.path / "sys").mkdir()
-
-    hidden = owners.owner(7)
-    proc.add(6)
-
-    assert hidden is not None
-    assert (hidden.pid, hidden.shares) == (7, (SHARE,))
-    assert owners.owner(7) == hidden
-
-
-def test_owner_looks_through_a_container_once_for_many_that_show_no_mounts(proc: FakeProc) -> None:
-    owners = ProcOwners(proc=proc.path, run_dir=RUN, now_s=iter((0.0, 0.9, 1.1)).__next__)
-    shares = []
-    for pid in (7, 8, 9):
-        proc.add(pid, cgroup=CGROUP)
-        owner = owners.owner(pid)
-        assert owner is not None
-        shares.append(owner.shares)
-        proc.add(6, cgroup=CGROUP, mounts=(MOUNT,))
-
-    assert shares == [(), (), (SHARE,)]
-
-
 def reuse_pid(proc: FakeProc, times: int) -> None:
     """Make pid 7 another process's so many times, each while the mounts of the last are read."""
     path = proc.path / "7/mountinfo"
