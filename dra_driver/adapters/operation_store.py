@@ -1,4 +1,4 @@
-"""Operations of the checkpoint hook as files: `<state-dir>/operations/<id>.json`.
+"""Operations of the checkpoint hook as files: `operations/<id>.json` in one of two folders.
 
 One that cannot be read costs no other: it is set aside. One that a newer release wrote stays as it
 is, for that release to come back to it.
@@ -7,6 +7,7 @@ is, for that release to come back to it.
 from __future__ import annotations
 
 import errno
+import os
 import re
 import stat
 from pathlib import Path
@@ -31,13 +32,44 @@ _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, er
 class OperationFiles:
     """`OperationStore`; one process at a time writes them.
 
+    What need not last lies in the run folder, which is in memory: no call waits there for a disk
+    that an image is being written to. An operation goes from there to the other and never back.
+
     Args:
-        state_dir: holds `operations/`; made when first needed.
+        state_dir: holds `operations/` of those that last; made when first needed.
+        run_dir: the same of those that need not.
     """
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, run_dir: Path) -> None:
+        self._lasting = _Folder(state_dir / "operations", setting="--state-dir")
+        self._passing = _Folder(run_dir / "operations", setting="--run-dir")
+
+    def load(self) -> tuple[Operation, ...]:
+        # Where an operation is in both, a process was killed before it removed the older one.
+        found = {each.id: each for each in (*self._passing.load(), *self._lasting.load())}
+        return tuple(sorted(found.values(), key=lambda each: (each.started_wall_s, each.id)))
+
+    def save(self, operation: Operation, *, lasting: bool = True) -> None:
+        name = _name(operation.id)
+        if not lasting and not self._lasting.has(name):
+            self._passing.save(name, operation)
+            return
+        self._lasting.save(name, operation, lasting=True)
+        self._passing.remove(name)
+
+    def forget(self, operation_id: str) -> None:
+        name = _name(operation_id)
+        self._passing.remove(name)
+        self._lasting.remove(name)
+        self._lasting.sync()
+
+
+class _Folder:
+    """Operations in one folder; others that lie there are none of its business."""
+
+    def __init__(self, path: Path, *, setting: str) -> None:
         # Manifests tell of pods and claims: they are nobody else's to read.
-        self._folder = DurableFolder(state_dir / "operations", setting="--state-dir", mode=0o600)
+        self._folder = DurableFolder(path, setting=setting, mode=0o600)
         self._newer: dict[str, str] = {}
         self._told: set[tuple[str, str]] = set()
 
@@ -48,20 +80,27 @@ class OperationFiles:
         self._newer = {}
         names = (name for name in self._folder.names() if name.endswith(_ENDING))
         read = (self._read(name) for name in names if not name.startswith("."))
-        found = (operation for operation in read if operation is not None)
-        return tuple(sorted(found, key=lambda each: (each.started_wall_s, each.id)))
+        return tuple(operation for operation in read if operation is not None)
 
-    def save(self, operation: Operation) -> None:
-        name = _name(operation.id)
+    def has(self, name: str) -> bool:
+        return os.path.lexists(f"{self._folder.path}/{name}")
+
+    def save(self, name: str, operation: Operation, *, lasting: bool = False) -> None:
         self._refuse_newer(name)
         self._make_private()
-        self._folder.write(name, encode_operation(operation).encode())
+        content = encode_operation(operation).encode()
+        if lasting:
+            self._folder.write(name, content)
+            return
+        with self._folder.staged(name, content, lasting=False) as staged:
+            staged.commit()
 
-    def forget(self, operation_id: str) -> None:
-        name = _name(operation_id)
+    def remove(self, name: str) -> None:
         self._refuse_newer(name)
-        if self._folder.unlink(name):
-            self._folder.sync()
+        self._folder.unlink(name)
+
+    def sync(self) -> None:
+        self._folder.sync()
 
     def _make_private(self) -> None:
         path = self._folder.path

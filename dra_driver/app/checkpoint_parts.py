@@ -125,7 +125,7 @@ class CheckpointBuilder:
             records=self.eyes.records,
             inventory=self.inventory,
             plugin=plugin,
-            store=OperationFiles(self.settings.state_dir),
+            store=OperationFiles(self.settings.state_dir, self.settings.run_dir),
             events=api.events,
             pod_events=api.pod_events,
             clock=self.clock,

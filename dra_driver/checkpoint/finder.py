@@ -21,13 +21,13 @@ from dra_driver.plan.container_claims import (
     records_told,
     unmarked,
 )
-from dra_driver.ports import Json
 
 _log = log.get(__name__)
 
 _CANDIDATES = 8
 """Pods that share a claim and are asked for at most; it is about their names alone."""
 _NAMES_S = 1.0
+_REMEMBERED = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +38,23 @@ class Found:
     records: tuple[Record, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Named:
+    """What was told of a container, once and for its whole life."""
+
+    container: PodClaims
+    pod_uid: str
+
+
 class Finder:
-    """Names come from the kubelet and the API server, which may be away: they are not needed."""
+    """Names come from the kubelet and the API server, which may be away: they are not needed.
+
+    A container shows the mark of one claim alone, so the kubelet is asked for others, too.
+    """
 
     def __init__(self, world: HookWorld) -> None:
         self._world = world
+        self._named: dict[str, _Named] = {}
 
     def find(self, request: HookRequest, deadline: Deadline) -> Found:
         """Give the container of a request.
@@ -102,38 +114,47 @@ class Finder:
         asked: tuple[Record, ...],
         deadline: Deadline,
     ) -> Found:
-        patience = Deadline(min(deadline.at_s, self._world.clock.monotonic_s() + _NAMES_S))
-        try:
-            told = containers_with(self._world.pods.pods(patience), asked)
-        except AdapterError as error:
-            if not shown:
-                raise
-            _log.info("The kubelet does not tell of a container", cause=str(error))
-            return Found(target=target, records=shown)
-        own = next(self._own(target, told, patience, sure=bool(shown)), None)
-        if own is None:
-            return Found(target=target, records=shown)
-        container, pod = own
-        named = replace(
+        named = self._named.get(target.container_id)
+        if named is None:
+            patience = Deadline(min(deadline.at_s, self._world.clock.monotonic_s() + _NAMES_S))
+            try:
+                told = containers_with(self._world.pods.pods(patience), asked)
+            except AdapterError as error:
+                if not shown:
+                    raise
+                _log.info("The kubelet does not tell of a container", cause=str(error))
+                return Found(target=target, records=shown)
+            named = next(self._own(target, told, patience, sure=bool(shown)), None)
+            if named is None:
+                return Found(target=target, records=shown)
+            self._remember(target.container_id, named)
+        container = named.container
+        full = replace(
             target,
             pod_namespace=container.namespace,
             pod_name=container.pod,
-            pod_uid=target.pod_uid or (pod_uid(pod) if pod is not None else ""),
+            pod_uid=target.pod_uid or named.pod_uid,
             container_name=container.container,
         )
         listed = {each.claim.uid: each for each in (*records_told(records, container), *shown)}
-        return Found(target=named, records=tuple(listed[uid] for uid in sorted(listed)))
+        return Found(target=full, records=tuple(listed[uid] for uid in sorted(listed)))
+
+    def _remember(self, container_id: str, named: _Named) -> None:
+        if len(self._named) >= _REMEMBERED:
+            self._named.clear()
+        if container_id:
+            self._named[container_id] = named
 
     def _own(
         self, target: Target, told: tuple[PodClaims, ...], patience: Deadline, *, sure: bool
-    ) -> Iterator[tuple[PodClaims, Json | None]]:
+    ) -> Iterator[_Named]:
         """The target among containers that have its claims; `sure`: it is one of them."""
         if sure and len(told) == 1:
-            yield told[0], None
+            yield _Named(container=told[0], pod_uid="")
             return
         for each in told[:_CANDIDATES]:
             with suppress(AdapterError):
                 pod = self._world.pod_reader.get_pod(each.namespace, each.pod, patience)
                 same = container_ids(pod).get(each.container) in (None, target.container_id)
                 if pod_uid(pod) == target.pod_uid and same:
-                    yield each, pod
+                    yield _Named(container=each, pod_uid=pod_uid(pod))

@@ -98,7 +98,7 @@ class Handler:
             else:
                 answer = self._pre_checkpoint.answer(request, found, deadline)
         with self._engine.locks.held(request.operation_id, self._left_s(deadline)) as got:
-            return self._engine.keep(answer, request, digest_of(request)) if got else answer
+            return self._engine.keep(answer, request) if got else answer
 
     def _repeated(self, request: HookRequest) -> HookAnswer | None:
         known = self._engine.table.get(request.operation_id)

@@ -17,6 +17,8 @@ _WORKERS = 8
 _IDLE_S = 5.0
 _BUSY_S = 0.5
 _LOCK_S = 0.1
+_YIELD_S = 0.01
+"""So long a kick waits, for the call that gave it to be answered first."""
 _PRUNE_S = 600.0
 
 _log = log.get(__name__)
@@ -76,6 +78,8 @@ class Keeper:
 
     def _tend(self, operation: Operation) -> None:
         engine, runner = self._engine, operation.runner
+        # Of a dump that was written: no call waits for that.
+        engine.table.settle(operation)
         if operation.boot_id != engine.world.boot_id:
             engine.advance(operation, Rebooted())
             return
@@ -108,7 +112,10 @@ class Keeper:
     def _wait(self, stop: Event, *, busy: bool) -> None:
         # A stop is seen within one interval, a kick at once.
         left_s = self._interval_s if busy else max(self._interval_s, _IDLE_S)
-        while left_s > 0 and not stop.is_set() and not self._kicked.wait(self._interval_s):
+        while left_s > 0 and not stop.is_set():
+            if self._kicked.wait(self._interval_s):
+                stop.wait(_YIELD_S)
+                return
             left_s -= self._interval_s
 
     def _prune(self) -> None:

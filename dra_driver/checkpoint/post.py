@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dra_driver.checkpoint.engine import Engine, digest_of
+from dra_driver.checkpoint.engine import Engine, answered
 from dra_driver.checkpoint.finder import Finder
 from dra_driver.checkpoint.pre_restore import merged_target, restore_operation
 from dra_driver.model.checkpoint import (
@@ -13,7 +13,6 @@ from dra_driver.model.checkpoint import (
     HookAnswer,
     HookRequest,
     Kind,
-    Operation,
     OperationState,
     Outcome,
     Trigger,
@@ -51,20 +50,19 @@ class PostCalls:
                 return HookAnswer(operation=operation)
             if not got:
                 return HookAnswer(code=Code.UNAVAILABLE, text="it is being worked on: try again")
-            known = self._with_target(operation, request)
+            known = replace(
+                operation,
+                target=merged_target(operation.target, request.target),
+                runner=request.runner or operation.runner,
+            )
             event = Finished(outcome=request.outcome, text=request.outcome_text)
-            after = self._engine.advance(known, event, now=False)
-            return self._engine.keep(HookAnswer(operation=after), request, digest_of(request))
-
-    def _with_target(self, operation: Operation, request: HookRequest) -> Operation:
-        known = replace(
-            operation,
-            target=merged_target(operation.target, request.target),
-            runner=request.runner or operation.runner,
-        )
-        if known != operation:
-            self._engine.table.save(known)
-        return known
+            after = self._engine.advance(
+                known,
+                event,
+                now=False,
+                last=lambda told: answered(told, request, HookAnswer()),
+            )
+            return HookAnswer(operation=after)
 
     def _verified(self, request: HookRequest, deadline: Deadline) -> HookAnswer:
         """Verify a restored container of which nobody told before."""
@@ -82,6 +80,5 @@ class PostCalls:
         )
         event = Finished(outcome=request.outcome, text=request.outcome_text)
         with self._engine.locks.held(operation.id, _WAIT_S):
-            self._engine.table.save(operation)
             begun = self._engine.advance(operation, Tick(), now=False)
             return HookAnswer(operation=self._engine.advance(begun, event, now=False))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dra_driver import log
-from dra_driver.checkpoint.engine import Engine
+from dra_driver.checkpoint.engine import Engine, answered
 from dra_driver.checkpoint.finder import Found
 from dra_driver.errors import AdapterError
 from dra_driver.model.checkpoint import (
@@ -55,7 +55,7 @@ class PreCheckpoint:
         known = self._engine.table.get(request.operation_id)
         if known is not None:
             # It was begun, and nobody was answered: the driver was away between.
-            return self._begun(known)
+            return self._begun(known, request)
         in_the_way = self._engine.table.any_open_on(found.target.container_id)
         if in_the_way is not None:
             joined = self._beside(in_the_way, request)
@@ -94,20 +94,20 @@ class PreCheckpoint:
             return self._refused(request, found, decided)
         if request.dry_run:
             return HookAnswer(warnings=decided.warnings)
-        operation = self._operation(request, found, facts, decided)
-        self._engine.table.save(operation)
-        return self._begun(operation)
+        return self._begun(self._operation(request, found, facts, decided), request)
 
-    def _begun(self, operation: Operation) -> HookAnswer:
+    def _begun(self, operation: Operation, request: HookRequest) -> HookAnswer:
+        """Where nothing is done by us, it is stored once, with its answer."""
         with self._engine.locks.held(operation.id, LOOK_S) as got:
             if not got:
                 return HookAnswer(code=Code.UNAVAILABLE, text="it is being worked on: try again")
             # The keeper may have moved it on since.
-            begun = self._engine.advance(self._engine.current(operation), Tick())
-        if begun.state in _READY:
-            return HookAnswer(operation=begun, warnings=begun.warnings)
-        code = begun.code if begun.code is not Code.OK else Code.ABORTED
-        return HookAnswer(code=code, text=begun.text, operation=begun)
+            begun = self._engine.advance(
+                self._engine.current(operation),
+                Tick(),
+                last=lambda after: answered(after, request, _said(after)),
+            )
+        return _said(begun)
 
     def _refused(self, request: HookRequest, found: Found, problem: Problem) -> HookAnswer:
         if not request.dry_run:
@@ -121,15 +121,18 @@ class PreCheckpoint:
         init = found.target.init
         containers = self._world.containers
         frozen = init is not None and containers.frozen(init)
+        processes = self._processes(found, init, deadline, frozen=frozen) if init else ()
+        # The rest is of no account where nothing is on a GPU, and costs a program's start.
+        held = any(each.gpu_bytes for each in processes)
         return CheckpointFacts(
             request=request,
             records=found.records,
             inventory=inventory,
             node=self._world.node,
-            processes=self._processes(found, init, deadline, frozen=frozen) if init else (),
-            memory=containers.memory(init) if init is not None else None,
+            processes=processes,
+            memory=containers.memory(init) if init is not None and held else None,
             frozen=frozen,
-            plugin=self._world.plugin(),
+            plugin=bool(processes) and self._world.plugin(),
         )
 
     def _processes(
@@ -185,6 +188,13 @@ class PreCheckpoint:
             manifest=decided.manifest,
             warnings=decided.warnings,
         )
+
+
+def _said(begun: Operation) -> HookAnswer:
+    if begun.state in _READY:
+        return HookAnswer(operation=begun, warnings=begun.warnings)
+    code = begun.code if begun.code is not Code.OK else Code.ABORTED
+    return HookAnswer(code=code, text=begun.text, operation=begun)
 
 
 def _joins(request: HookRequest, other: Operation) -> bool:

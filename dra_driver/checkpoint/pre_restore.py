@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dra_driver.checkpoint.engine import Engine
+from dra_driver.checkpoint.engine import Engine, answered
 from dra_driver.checkpoint.finder import Found
 from dra_driver.model.checkpoint import (
     Code,
@@ -113,8 +113,12 @@ class PreRestore:
             warnings=decided.warnings,
         )
         with self._engine.locks.held(operation.id, _WAIT_S):
-            self._engine.table.save(operation)
-            begun = self._engine.advance(operation, Tick(), now=False)
+            begun = self._engine.advance(
+                operation,
+                Tick(),
+                now=False,
+                last=lambda after: answered(after, request, HookAnswer()),
+            )
         return HookAnswer(operation=begun, warnings=begun.warnings)
 
     def _refused(self, request: HookRequest, found: Found, decided: NotRestorable) -> HookAnswer:

@@ -1,4 +1,4 @@
-"""The operations of the hook: in memory, and durably behind it."""
+"""The operations of the hook: in memory, and in files behind it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from threading import Condition, Lock
 
 from dra_driver.model.checkpoint import Kind, Operation
+from dra_driver.plan.operation_lasting import lasts, lasts_at_once
 from dra_driver.ports import OperationStore
 
 KEPT = 1000
@@ -21,6 +22,7 @@ class OperationTable:
         self._store = store
         self._lock = Lock()
         self._operations: dict[str, Operation] | None = None
+        self._lasting: set[str] = set()
 
     def load(self) -> None:
         """Raises AdapterError."""
@@ -46,6 +48,10 @@ class OperationTable:
         return {each.id: each for each in self._store.load()}
 
     def get(self, operation_id: str) -> Operation | None:
+        """As `by_id`."""
+        with self._lock:
+            if self._operations is not None:
+                return self._operations.get(operation_id)
         return self.by_id().get(operation_id)
 
     def open_on(self, container_id: str, kind: Kind) -> Operation | None:
@@ -56,12 +62,20 @@ class OperationTable:
         return next(self._open(container_id), None)
 
     def save(self, operation: Operation) -> None:
-        """Durable on return. Raises AdapterError; then it is as before."""
-        self._store.save(operation)
-        with self._lock:
-            known = self._operations if self._operations is not None else {}
-            known[operation.id] = operation
-            self._operations = known
+        """Stored on return, whatever becomes of this process; the caller holds its lock.
+
+        One that has to be there after a power cut is so on return if it has ended, else from
+        `settle` on.
+
+        Raises:
+            AdapterError: it cannot be stored; then it is as before.
+        """
+        self._save(operation, lasting=lasts_at_once(operation))
+
+    def settle(self, operation: Operation) -> None:
+        """Let one that has to be there after a power cut be so; as `save`."""
+        if lasts(operation) and operation.id not in self._lasting:
+            self._save(operation, lasting=True)
 
     def prune(self, now_wall_s: float) -> None:
         """Forget what ended long ago. Raises AdapterError."""
@@ -71,12 +85,24 @@ class OperationTable:
         for each in sorted(old | beyond):
             self._store.forget(each)
             with self._lock:
+                self._lasting.discard(each)
                 if self._operations is not None:
                     self._operations.pop(each, None)
 
+    def _save(self, operation: Operation, *, lasting: bool) -> None:
+        self._store.save(operation, lasting=lasting)
+        with self._lock:
+            if lasting:
+                self._lasting.add(operation.id)
+            known = self._operations if self._operations is not None else {}
+            known[operation.id] = operation
+            self._operations = known
+
     def _open(self, container_id: str) -> Iterator[Operation]:
+        if not container_id:
+            return
         for each in self.all():
-            if container_id and each.target.container_id == container_id and not each.state.final:
+            if each.target.container_id == container_id and not each.state.final:
                 yield each
 
 

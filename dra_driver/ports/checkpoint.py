@@ -68,13 +68,18 @@ class Containers(Protocol):
 
 
 class OperationStore(Protocol):
-    """Operations of the hook; changes are durable on return."""
+    """Operations of the hook; what is stored survives the end of this process, however it ends."""
 
     def load(self) -> tuple[Operation, ...]:
         """All, by start time, then id; what is damaged is kept aside and logged."""
         ...
 
-    def save(self, operation: Operation) -> None: ...
+    def save(self, operation: Operation, *, lasting: bool = True) -> None:
+        """Store it; `lasting`, or stored so once: on return no power cut takes it.
+
+        Otherwise one takes it, so that it was never there.
+        """
+        ...
 
     def forget(self, operation_id: str) -> None: ...
 

@@ -16,7 +16,7 @@ from tests.component.test_operation_store import FULL
 
 
 def stored(root: Path) -> tuple[OperationFiles, Path]:
-    store = OperationFiles(root)
+    store = OperationFiles(root, root / "run")
     store.save(FULL)
     return store, root / "operations"
 
@@ -30,7 +30,7 @@ def test_store_closes_its_folder_to_others_when_it_was_open(tmp_path: Path) -> N
 
 
 def test_store_makes_no_folder_when_there_is_nothing_to_keep(tmp_path: Path) -> None:
-    assert OperationFiles(tmp_path).load() == ()
+    assert OperationFiles(tmp_path, tmp_path / "run").load() == ()
     assert not (tmp_path / "operations").exists()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from dataclasses import replace
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
@@ -34,10 +35,12 @@ FULL = operation(
 
 
 def test_operation_is_read_as_it_was_saved_and_only_by_root(tmp_path: Path) -> None:
-    OperationFiles(tmp_path).save(FULL)
-    OperationFiles(tmp_path).save(replace(FULL, id="op-0", manifest=None, runner=None))
+    OperationFiles(tmp_path, tmp_path / "run").save(FULL)
+    OperationFiles(tmp_path, tmp_path / "run").save(
+        replace(FULL, id="op-0", manifest=None, runner=None)
+    )
 
-    assert OperationFiles(tmp_path).load() == (
+    assert OperationFiles(tmp_path, tmp_path / "run").load() == (
         replace(FULL, id="op-0", manifest=None, runner=None),
         FULL,
     )
@@ -52,7 +55,7 @@ def test_operation_is_read_as_it_was_saved_and_only_by_root(tmp_path: Path) -> N
     [b"", b"[]", b"{}", b'{"version": "of another program"}', b"\xff", b"[" * 100_000],
 )
 def test_damaged_operation_is_kept_aside_and_costs_no_other(tmp_path: Path, content: bytes) -> None:
-    store = OperationFiles(tmp_path)
+    store = OperationFiles(tmp_path, tmp_path / "run")
     store.save(FULL)
     (tmp_path / "operations/op-2.json").write_bytes(content)
 
@@ -63,7 +66,7 @@ def test_damaged_operation_is_kept_aside_and_costs_no_other(tmp_path: Path, cont
 
 
 def test_operation_under_another_ones_name_is_kept_aside(tmp_path: Path) -> None:
-    store = OperationFiles(tmp_path)
+    store = OperationFiles(tmp_path, tmp_path / "run")
     store.save(FULL)
     (tmp_path / "operations/op-1.json").rename(tmp_path / "operations/op-7.json")
 
@@ -73,11 +76,51 @@ def test_operation_under_another_ones_name_is_kept_aside(tmp_path: Path) -> None
 def test_id_that_is_no_name_of_a_file_is_refused(tmp_path: Path) -> None:
     for name in ("../x", "", ".x", "a/b", "x" * 129):
         with pytest.raises(AdapterError, match="no id of an operation"):
-            OperationFiles(tmp_path).save(replace(FULL, id=name))
+            OperationFiles(tmp_path, tmp_path / "run").save(replace(FULL, id=name))
+
+
+def test_operation_is_in_memory_until_it_is_to_last_and_never_after(tmp_path: Path) -> None:
+    state, run = tmp_path / "state", tmp_path / "run"
+    store = OperationFiles(state, run)
+
+    store.save(FULL, lasting=False)
+    assert names(run) == ["op-1.json"]
+    assert not state.exists()
+    assert store.load() == (FULL,)
+    assert stat.S_IMODE((run / "operations").stat().st_mode) == 0o700
+
+    store.save(replace(FULL, text="lasts"))
+    assert (names(state), names(run)) == (["op-1.json"], [])
+    store.save(replace(FULL, text="goes on"), lasting=False)
+    assert (names(state), names(run)) == (["op-1.json"], [])
+    assert [each.text for each in OperationFiles(state, run).load()] == ["goes on"]
+
+
+def test_lasting_operation_counts_when_the_older_one_is_still_there(tmp_path: Path) -> None:
+    store = OperationFiles(tmp_path, tmp_path / "run")
+    store.save(FULL, lasting=False)
+    OperationFiles(tmp_path, tmp_path / "else").save(replace(FULL, text="lasts"))
+
+    assert [each.text for each in store.load()] == ["lasts"]
+    store.forget("op-1")
+    assert store.load() == ()
+
+
+def test_power_cut_leaves_what_lasts(tmp_path: Path) -> None:
+    store = OperationFiles(tmp_path / "state", tmp_path / "run")
+    store.save(FULL, lasting=False)
+    store.save(replace(FULL, id="op-2"))
+    rmtree(tmp_path / "run")
+
+    assert [each.id for each in store.load()] == ["op-2"]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "operations").iterdir())
 
 
 def test_old_operations_are_forgotten_when_they_have_ended(tmp_path: Path) -> None:
-    store = OperationFiles(tmp_path)
+    store = OperationFiles(tmp_path, tmp_path / "run")
     table = OperationTable(store)
     table.load()
     table.save(FULL)

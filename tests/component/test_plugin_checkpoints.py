@@ -173,7 +173,7 @@ def test_gpu_is_unhealthy_while_a_checkpoint_has_left_a_container_broken(node: H
         target=Target(container_id=CONTAINER, init=ProcessRef(pid=INIT, started=500)),
         text="it cannot be unlocked",
     )
-    OperationFiles(node.rig.state).save(left)
+    OperationFiles(node.rig.state, node.rig.root / "run").save(left)
     with node.plugin():
         node.wait_served()
         assert unhealthy(node) == {}

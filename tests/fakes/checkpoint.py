@@ -8,7 +8,7 @@ from threading import Event, Lock
 
 from dra_driver.checkpoint.world import HookWorld
 from dra_driver.errors import AdapterError, CudaFailed, NotFound, OutOfTime
-from dra_driver.model.checkpoint import ContainerMemory, Operation
+from dra_driver.model.checkpoint import ContainerMemory, Operation, OperationState
 from dra_driver.model.claim import ClaimRef, PodRef
 from dra_driver.model.cuda import CudaState, DeviceMapping, ProcessRef
 from dra_driver.model.deadline import Deadline
@@ -77,6 +77,7 @@ class FakeNode:
         self.unkillable = False
         self.left = ContainerMemory(available_bytes=64 << 30)
         self.told: tuple[PodClaims, ...] = ()
+        self.kubelet_away = False
         self.pods_by_name: dict[tuple[str, str], Json] = {}
         self.events: list[tuple[str, str, str]] = []
 
@@ -145,6 +146,8 @@ class FakeNode:
 
     # PodResources, PodReader
     def pods(self, deadline: Deadline) -> tuple[PodClaims, ...]:
+        if self.kubelet_away:
+            raise AdapterError("the kubelet does not answer")
         return self.told
 
     def get_pod(self, namespace: str, name: str, deadline: Deadline) -> Json:
@@ -208,21 +211,45 @@ class FakeGpus:
         )
 
 
+class KilledError(BaseException):
+    """Here the process ends: nothing may handle it."""
+
+
 class MemoryStore:
-    """`OperationStore` that keeps what would be on disk."""
+    """`OperationStore` that keeps what would be on disk.
+
+    Attributes:
+        saves: of each save the state, and whether it lasts.
+        kills: saves at which the process is killed, by number: before it (False) or after (True).
+    """
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.broken = False
+        self.saves: list[tuple[OperationState, bool]] = []
+        self.kills: dict[int, bool] = {}
+        self._lasting: set[str] = set()
 
     def load(self) -> tuple[Operation, ...]:
         found = [decode_operation(each) for each in self.files.values()]
         return tuple(sorted(found, key=lambda each: (each.started_wall_s, each.id)))
 
-    def save(self, operation: Operation) -> None:
+    def save(self, operation: Operation, *, lasting: bool = True) -> None:
         if self.broken:
             raise AdapterError("the disk is full: free space")
+        number = len(self.saves)
+        if self.kills.get(number) is False:
+            raise KilledError
+        if lasting:
+            self._lasting.add(operation.id)
+        self.saves.append((operation.state, operation.id in self._lasting))
         self.files[operation.id] = encode_operation(operation).encode()
+        if self.kills.get(number):
+            raise KilledError
+
+    def power_cut(self) -> None:
+        """Lose all that may be lost."""
+        self.files = {each: self.files[each] for each in self._lasting & self.files.keys()}
 
     def forget(self, operation_id: str) -> None:
         self.files.pop(operation_id, None)
@@ -236,6 +263,7 @@ class FakeHook:
     records: tuple[Record, ...] = ()
     inventory: Inventory | None = field(default_factory=lambda: inventory(gpu(0), gpu(1)))
     plugin: bool = True
+    plugin_asked: int = 0
     store: MemoryStore = field(default_factory=MemoryStore)
     clock: FakeClock = field(default_factory=FakeClock)
     recorder: FakeRecorder = field(default_factory=FakeRecorder)
@@ -253,13 +281,17 @@ class FakeHook:
             gpus=FakeGpus(self.node),
             records=lambda: self.records,
             inventory=lambda: self.inventory,
-            plugin=lambda: self.plugin,
+            plugin=self._plugin,
             store=self.store,
             events=self.node,
             pod_events=self.node,
             clock=self.clock,
             recorder=self.recorder,
         )
+
+    def _plugin(self) -> bool:
+        self.plugin_asked += 1
+        return self.plugin
 
 
 def with_claims(records: Iterable[Record], **changes: object) -> tuple[Record, ...]:
