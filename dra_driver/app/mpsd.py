@@ -76,8 +76,9 @@ class Mpsd:
     def _serve(self, gpus: NodeGpus, owned: ExitStack) -> None:
         recorder = recorder_of(self._settings)
         # Calls must not meet a supervisor that does not know its GPUs, if there are any.
-        with suppress(AdapterError):
-            self._inventory.set(gpus.library.inventory())
+        if not self._signals.completes(lambda: self._look(gpus), name="first look at the GPUs"):
+            self._clean = False
+            return
         parts = owned.enter_context(
             open_supervisor(
                 self._settings, gpus=gpus, inventory=self._inventory.get, recorder=recorder
@@ -103,6 +104,10 @@ class Mpsd:
             if left := loops.stop(_LOOPS_STOP_S):
                 _LOG.warning("Loops did not stop", loops=left)
                 self._clean = False
+
+    def _look(self, gpus: NodeGpus) -> None:
+        with suppress(AdapterError):
+            self._inventory.set(gpus.library.inventory())
 
     def _monitor(self, gpus: NodeGpus, recorder: Recorder) -> HealthMonitor:
         return HealthMonitor(

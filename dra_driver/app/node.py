@@ -68,13 +68,13 @@ class Node:
     inventory: Current[Inventory | None]
     gpu_problem: Current[str]
 
-    def loops(self) -> tuple[tuple[str, Loop], ...]:
-        """Name and body, in the order in which they start."""
+    def loops(self, stopping: Event) -> tuple[tuple[str, Loop], ...]:
+        """Name and body, in the order in which they start; nothing is published once `stopping`."""
         sharing = self.sharing
         return (
             ("monitor", self.monitor.run),
             *((("sharing", sharing.run),) if sharing is not None else ()),
-            ("publisher", self._publish),
+            ("publisher", lambda stop: self._publish(stop, stopping)),
             ("health-rows", self.rows.run),
             ("broken-states", self.broken.run),
             ("janitor", self.janitor.run),
@@ -87,12 +87,13 @@ class Node:
         self.seen.close()
         self.inventory.close()
 
-    def _publish(self, stop: Event) -> None:
+    def _publish(self, stop: Event, stopping: Event) -> None:
         if self.sharing is not None:
             # On a new node mpsd starts at the same time; GPUs that are offered whole meanwhile
             # stay so for as long as whoever got them.
-            self.sharing.wait_known(stop, FIRST_POOL_S)
-        self.publisher.run(stop)
+            self.sharing.wait_known(stopping, FIRST_POOL_S)
+        self.publisher.run(stopping)
+        stop.wait()
 
     def close(self) -> None:
         self.api.close()

@@ -14,6 +14,7 @@ from contextlib import ExitStack, suppress
 from dra_driver import __version__, log
 from dra_driver.adapters.clock import SystemClock
 from dra_driver.adapters.kube import check_configuration
+from dra_driver.adapters.memory import share_arenas
 from dra_driver.app.gpus import open_gpus
 from dra_driver.app.hardware import Hardware, open_hardware
 from dra_driver.app.node import Node, NodeBuilder
@@ -35,7 +36,9 @@ from dra_driver.state.current import Current
 
 _LOG = log.get(__name__)
 _RECOVERY_S = 30.0
-_LOOPS_STOP_S = 10.0
+_LOOPS_STOP_S = 2.0
+"""What loops get where calls took all of the grace."""
+
 _NEW_OBJECTS = 10_000
 """Between two looks of the garbage collector; Python's 700 are fewer than one claim makes."""
 
@@ -47,6 +50,7 @@ def run(settings: Settings) -> int:
         SettingsError: a setting turns out to be impossible.
         FatalError: the process cannot do its work.
     """
+    share_arenas()
     signals = StopSignals()
     signals.install()
     return Plugin(settings, signals).run()
@@ -64,6 +68,7 @@ class Plugin:
         self._health: Current[tuple[HealthRow, ...]] = Current(())
         self._operations = LateOperations(self._clock)
         self._node: Node | None = None
+        self._started = False
 
     def run(self) -> int:
         # All that can be wrong with settings is found before anything is made.
@@ -75,14 +80,20 @@ class Plugin:
             server = self._server(paths, recorder)
             server.start()
             loops = LoopGuard(self._die)
-            drained = True
+            over = True
             try:
                 # The kubelet is answered by now: what sharing needs may take its time.
                 hardware = owned.enter_context(open_hardware(self._settings, gpus, recorder))
                 self._serve(hardware, recorder, loops, paths)
             finally:
-                drained = self._stop(server, loops)
-        return self._end(drained)
+                over = self._stop(server, loops)
+            if not over:
+                # Threads that hang in a call would keep the interpreter alive for ever, and their
+                # locks those who close things.
+                status = self._end()
+                sys.stderr.flush()
+                os._exit(status)
+        return self._end()
 
     def _serve(
         self, hardware: Hardware, recorder: Recorder, loops: LoopGuard, paths: SocketPaths
@@ -99,13 +110,14 @@ class Plugin:
             if self._settings.checkpoint_hook:
                 # Before the first claim: what is prepared without the hook stays without it.
                 node.checkpoints.installer.look()
-            self._recover(node, hardware)
-            self._operations.set(node.state)
-            for name, loop in node.loops():
-                loops.start(name, loop)
-            _spare_what_stays()
-            _LOG.info("Ready for claims", version=__version__, node=self._settings.node_name)
-            self._signals.stop.wait()
+            if self._signals.completes(lambda: self._recover(node, hardware), name="recovery"):
+                self._operations.set(node.state)
+                for name, loop in node.loops(self._signals.stop):
+                    loops.start(name, loop)
+                self._started = True
+                _spare_what_stays()
+                _LOG.info("Ready for claims", version=__version__, node=self._settings.node_name)
+                self._signals.stop.wait()
             _LOG.info("Stopping")
 
     def _recover(self, node: Node, hardware: Hardware) -> None:
@@ -124,25 +136,23 @@ class Plugin:
             raise FatalError(f"cannot start: {error}") from error
 
     def _stop(self, server: KubeletServer, loops: LoopGuard) -> bool:
+        """False where threads are left behind."""
         grace_s = 0.0 if self._fatal else self._settings.shutdown_grace_seconds
+        end_s = self._clock.monotonic_s() + grace_s
         drained = server.stop(grace_s=grace_s, now=self._signals.hurry)
         self._health.close()
         if self._node is not None:
             self._node.end_waits()
-        if left := loops.stop(_LOOPS_STOP_S):
+        if left := loops.stop(max(_LOOPS_STOP_S, end_s - self._clock.monotonic_s())):
             _LOG.warning("Loops did not stop", loops=left)
             return False
-        return drained
+        return drained and self._started
 
-    def _end(self, drained: bool) -> int:  # noqa: FBT001 - the one result of stopping
+    def _end(self) -> int:
         status = 1 if self._fatal else 0
         for text in self._fatal:
             _LOG.error("Ending because the driver cannot go on", reason=text)
         _LOG.info("Stopped", status=status)
-        if not drained:
-            # Threads that hang in a call would keep the interpreter alive for ever.
-            sys.stderr.flush()
-            os._exit(status)
         return status
 
     def _die(self, text: str) -> None:

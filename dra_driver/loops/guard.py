@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Event, Thread
+from time import monotonic
 
 from dra_driver import log
 from dra_driver.errors import FatalError
@@ -31,10 +32,15 @@ class LoopGuard:
         thread.start()
 
     def stop(self, timeout_s: float) -> tuple[str, ...]:
-        """Ask all loops to stop and wait for them; names of those still running, in start order."""
+        """Ask all loops to stop and wait for them; names of those still running, in start order.
+
+        Args:
+            timeout_s: for all of them together.
+        """
         self._stop.set()
+        end_s = monotonic() + timeout_s
         for thread in reversed(self._threads):
-            thread.join(timeout_s)
+            thread.join(max(0.0, end_s - monotonic()))
         return tuple(thread.name for thread in self._threads if thread.is_alive())
 
     def ended(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from dra_driver.errors import AdapterError, Conflict, NotFound
 from dra_driver.loops.alarm import Alarm
 from dra_driver.loops.backoff import Backoff, Fights
 from dra_driver.loops.capabilities import Capabilities
-from dra_driver.loops.slice_sync import BuildPool, FieldsDropped, Published, SliceSync
+from dra_driver.loops.slice_sync import BuildPool, FieldsDropped, Published, SliceSync, Stopped
 from dra_driver.loops.slice_watch import SliceWatch
 from dra_driver.model.capability import ApiCapability
 from dra_driver.model.device import Inventory
@@ -157,12 +157,12 @@ class Publisher:
         self._alarm.ask(0.0)
 
     def run(self, stop: Event) -> None:
-        """Publish until `stop`; slices stay as they are then."""
+        """Publish until `stop`; slices stay as they are then, at whatever moment it is set."""
         self._alarm.ask(0.0)
         with self._helpers() as alive:
             while not stop.is_set():
                 if self._alarm.wait(_TICK_S):
-                    self._pass()
+                    self._pass(stop)
                 elif not alive():
                     raise RuntimeError("a thread of the publisher ended by itself")
 
@@ -194,7 +194,7 @@ class Publisher:
             elif self._inventory.closed:
                 closing.wait()
 
-    def _pass(self) -> None:
+    def _pass(self, stop: Event) -> None:
         inventory = self._inventory.get()
         if inventory is None:
             problem = "the GPUs have not been read yet"
@@ -208,7 +208,9 @@ class Publisher:
             self._capabilities.doubt()
         believed = None if healing or listed_long_ago else self._progress.published
         try:
-            published = self._sync.run(inventory, believed=believed)
+            published = self._sync.run(inventory, believed=believed, stop=stop)
+        except Stopped:
+            return
         except AdapterError as error:
             self._stale.set()
             self._failed(error)

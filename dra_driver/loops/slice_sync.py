@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from threading import Event
 from typing import Any, Protocol, assert_never
 
 from dra_driver import log
@@ -31,6 +32,10 @@ BuildPool = Callable[[Inventory, ApiCapability], Pool]
 
 class FieldsDropped(AdapterError):  # noqa: N818 - names what happened
     """The server stored a slice without fields that it had kept in a dry run."""
+
+
+class Stopped(AdapterError):  # noqa: N818
+    """The process is ending; what was not written stays as it is."""
 
 
 class Observer(Protocol):
@@ -90,15 +95,17 @@ class SliceSync:
         self._recorder = recorder
         self._node = node
 
-    def run(self, inventory: Inventory, *, believed: Published | None) -> Published:
+    def run(self, inventory: Inventory, *, believed: Published | None, stop: Event) -> Published:
         """Publish; writes nothing where nothing has to change.
 
         Args:
             inventory: what there is.
             believed: what the server is believed to have; without it the slices are listed even
                 where nothing else changed.
+            stop: nothing is written once it is set.
 
         Raises:
+            Stopped: `stop` was set before all was written.
             FieldsDropped: the next pass does without those fields.
             AdapterError: not done; a pass can be repeated at any time.
         """
@@ -117,6 +124,8 @@ class SliceSync:
             ops = reconcile(slice_specs(wanted.pool), actual, wanted.owner_uid)
             try:
                 for op in ops:
+                    if stop.is_set():
+                        raise Stopped("the process is ending: its next start publishes the rest")
                     self._write(op, versions)
             finally:
                 self._observer.knows(versions)

@@ -105,6 +105,15 @@ def test_shares_hold_when_mpsd_is_killed_and_starts_again(node: _Node) -> None:
             assert node.exposed.is_socket()
 
 
+def test_mpsd_ends_when_its_first_look_at_gpus_hangs(root: Path) -> None:
+    node = _Node(root, simulation(1) + "faults:\n- {call: enumerate, delay: 600s}\n")
+    with node.mpsd() as process:
+        eventually((node.run / "mpsd.lock").exists, 30, "mpsd is at its start")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert "Traceback" not in node.log.read_text()
+
+
 def test_daemon_goes_on_when_mpsd_starts_without_the_record_of_its_shares(node: _Node) -> None:
     with node.client() as calls:
         with node.mpsd() as first:

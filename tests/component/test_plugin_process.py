@@ -175,6 +175,16 @@ def test_plugin_leaves_cleanly_when_it_gets_a_signal(root: Path, number: signal.
         assert "Traceback" not in plugin.log
 
 
+def test_plugin_publishes_nothing_when_the_signal_comes_while_gpus_are_read(root: Path) -> None:
+    slow = simulation() + "faults:\n- {call: enumerate, delay: 600s}\n"
+    with node_rig(root, simulation=slow) as rig, rig.plugin() as plugin:
+        eventually(lambda: "Serving the kubelet" in plugin.log, 20, "the kubelet is answered")
+        assert plugin.stop() == 0
+        assert rig.api.writes() == {}
+        assert list(rig.kubelet.registry.iterdir()) == []
+        assert "Traceback" not in plugin.log
+
+
 def _unprepared(rig: NodeRig, pod: str) -> bool:
     try:
         rig.kubelet.unprepare(pod)
