@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dra_driver.adapters.durable import DurableFolder
+from dra_driver.adapters.durable import DurableFolder, Staged
 from dra_driver.errors import AdapterError
+from dra_driver.ports import StagedSpec
 
 _ENDING = ".json"
 
@@ -27,10 +28,18 @@ class CdiFolder:
         self._prefix = prefix
 
     def write(self, name: str, content: str) -> None:
+        staged = self.stage(name, content)
+        try:
+            staged.place()
+        finally:
+            staged.close()
+
+    def stage(self, name: str, content: str) -> StagedSpec:
         file = self._file(name)
         # Hardly ever there, and an exception costs more than the question.
-        if not (self._folder.has(file) and self.holds(name, content)):
-            self._folder.place(file, content.encode())
+        if self._folder.has(file) and self.holds(name, content):
+            return _Standing()
+        return _Staged(self._folder.staged(file, content.encode()))
 
     def holds(self, name: str, content: str) -> bool:
         file = self._file(name)
@@ -59,3 +68,20 @@ class CdiFolder:
                 permanent=True,
             )
         return f"{name}{_ENDING}"
+
+
+class _Staged:
+    def __init__(self, file: Staged) -> None:
+        self._file = file
+        self.close = file.close
+
+    def place(self) -> None:
+        self._file.commit()
+
+
+class _Standing:
+    """A spec that stands as it is to be."""
+
+    def place(self) -> None: ...
+
+    def close(self) -> None: ...

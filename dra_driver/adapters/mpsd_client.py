@@ -84,9 +84,30 @@ class MpsdClient:
 
     def apply(self, gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline) -> None:
         """Apply the MPS shares among `shares`; the others need nobody to enforce them."""
-        wanted = [share for share in shares if share.sharing is Sharing.MPS]
-        request = apply_request(gpu, wanted)
-        self._call(self._stub.Apply, request, deadline, what=f"GPU {gpu} cannot be shared")
+        self._call(self._stub.Apply, _wanted(gpu, shares), deadline, what=_refusal(gpu))
+
+    def begin(
+        self, gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline
+    ) -> Callable[[], None]:
+        """As the port says; where mpsd is away, waiting is what tries again."""
+        request, what = _wanted(gpu, shares), _refusal(gpu)
+        try:
+            call = self._stub.Apply.future(request, timeout=self._left_s(deadline))
+        except ValueError as error:
+            raise self._closed() from error
+
+        def wait() -> None:
+            try:
+                call.result()
+            except (grpc.RpcError, grpc.FutureCancelledError) as error:
+                if self._closing.is_set():
+                    raise self._closed() from error
+                found = translated(verdict_of(error), what=what, socket=self._socket)
+                if not isinstance(found, Away):
+                    raise found from error
+                self._call(self._stub.Apply, request, deadline, what=what)
+
+        return wait
 
     def terminate_client(self, gpu: GpuUuid, pid: int, deadline: Deadline) -> None:
         request = mpsd.TerminateClientRequest(gpu_uuid=gpu, pid=pid)
@@ -179,6 +200,14 @@ class MpsdClient:
 
     def _left_s(self, deadline: Deadline) -> float:
         return deadline.remaining_s(self._clock.monotonic_s())
+
+
+def _wanted(gpu: GpuUuid, shares: tuple[GpuShare, ...]) -> mpsd.ApplyRequest:
+    return apply_request(gpu, [share for share in shares if share.sharing is Sharing.MPS])
+
+
+def _refusal(gpu: GpuUuid) -> str:
+    return f"GPU {gpu} cannot be shared"
 
 
 class MpsdWatch:

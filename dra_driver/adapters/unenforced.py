@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from dra_driver.errors import AdapterError
 from dra_driver.model.deadline import Deadline
@@ -44,6 +45,11 @@ class UnenforcedShares:
                 f"GPU {gpu} has shares under MPS, but this node runs with --sharing time-slicing: "
                 "delete the pods that hold them, or start gpuslice with --sharing mps"
             )
+
+    def begin(
+        self, gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline
+    ) -> Callable[[], None]:
+        return partial(self.apply, gpu, shares, deadline)
 
     def abilities(self, inventory: Inventory) -> tuple[ShareAbility, ...]:
         return share_abilities(inventory, burst_allowed=self._burst_allowed, time_slicing=True)

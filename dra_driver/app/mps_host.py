@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -86,6 +87,11 @@ class HostedSupervisor:
         if self._failure is not None:
             raise self._failure
         self._parts.supervisor.apply(gpu, shares, deadline)
+
+    def begin(
+        self, gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline
+    ) -> Callable[[], None]:
+        return partial(self.apply, gpu, shares, deadline)
 
     def abilities(self, inventory: Inventory) -> tuple[ShareAbility, ...]:
         return self._parts.supervisor.abilities(inventory)

@@ -32,6 +32,7 @@ from dra_driver.ports.node import (
     Locks,
     Recorder,
     SpecStore,
+    StagedSpec,
     TimeSlicer,
 )
 from dra_driver.ports.sharing import (
@@ -77,6 +78,7 @@ __all__ = [
     "SharingWatch",
     "SliceApi",
     "SpecStore",
+    "StagedSpec",
     "TimeSlicer",
     "Watch",
 ]

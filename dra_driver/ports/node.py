@@ -51,6 +51,18 @@ class DriverFiles(Protocol):
     def edits(self, inventory: Inventory) -> DriverEdits: ...
 
 
+class StagedSpec(Protocol):
+    """A CDI spec that is written but not in its place yet."""
+
+    def place(self) -> None:
+        """Put it there, as `SpecStore.write` does."""
+        ...
+
+    def close(self) -> None:
+        """Remove it unless it was placed; always to be called, once."""
+        ...
+
+
 class SpecStore(Protocol):
     """The folder of CDI specs; only this driver's own are ever seen or touched.
 
@@ -59,6 +71,10 @@ class SpecStore(Protocol):
 
     def write(self, name: str, content: str) -> None:
         """Put a spec in place atomically; writes nothing where it already stands byte-equal."""
+        ...
+
+    def stage(self, name: str, content: str) -> StagedSpec:
+        """Do the part of `write` that takes time, and change nothing that anybody sees."""
         ...
 
     def holds(self, name: str, content: str) -> bool:

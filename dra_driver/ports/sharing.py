@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from dra_driver.model.deadline import Deadline
@@ -34,6 +34,16 @@ class ShareSupervisor(Protocol):
         Raises:
             NotReady: not converged by the deadline; the set is kept as desired.
             AdapterError: the set cannot be enforced.
+        """
+        ...
+
+    def begin(
+        self, gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline
+    ) -> Callable[[], None]:
+        """Begin an `apply` that may go on meanwhile.
+
+        What it gives waits for the end and raises as `apply`. It has to be called, once, before
+        anything else is applied to this GPU.
         """
         ...
 

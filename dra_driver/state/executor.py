@@ -7,6 +7,7 @@ the locks of the GPUs that are touched.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import assert_never
 
 from dra_driver import log
@@ -25,11 +26,11 @@ from dra_driver.ports import (
     SpecStore,
     TimeSlicer,
 )
+from dra_driver.state.ahead import Ahead
 
 _log = log.get(__name__)
 
 Records = Mapping[str, Record]
-_Act = Callable[[Step, Records, Deadline], None]
 
 
 class Executor:
@@ -74,13 +75,16 @@ class Executor:
             NotReady: out of time; running again goes on.
             AdapterError: a step failed.
         """
-        for step in record.steps:
-            if deadline.remaining_s(self._clock.monotonic_s()) <= 0:
-                raise NotReady(
-                    Reason.OUT_OF_TIME,
-                    f"claim {record.claim} is not prepared in time: the retry goes on from here",
-                )
-            self._measured(self._run, "run", step, {**others, record.claim.uid: record}, deadline)
+        self._check_time(record, deadline)
+        everyone = {**others, record.claim.uid: record}
+        ahead = Ahead()
+        try:
+            self._begin(record, everyone, deadline, ahead)
+            for step in record.steps:
+                self._check_time(record, deadline)
+                self._measured(self._finish, "run", step, ahead)
+        finally:
+            ahead.close()
 
     def undo(
         self, record: Record, steps: Iterable[Step], others: Records, deadline: Deadline
@@ -98,7 +102,7 @@ class Executor:
         """Write the CDI specs of a record where they do not stand."""
         for step in record.steps:
             if isinstance(step, MarkClaim | WriteCdiSpec):
-                self._run(step, {}, Deadline(0.0))
+                self._put(step)
 
     def restore_shares(self, gpu: GpuUuid, records: Records, deadline: Deadline) -> None:
         """Enforce on a GPU exactly the shares that `records` speak of."""
@@ -130,12 +134,36 @@ class Executor:
             case _:
                 return True
 
-    def _run(self, step: Step, records: Records, deadline: Deadline) -> None:
+    def _begin(self, record: Record, records: Records, deadline: Deadline, ahead: Ahead) -> None:
+        for step in record.steps:
+            match step:
+                case EnsureShare(share=share):
+                    shares = self._shares_of(share.gpu, records)
+                    ahead.begin_shares(
+                        share.gpu, partial(self._shares.begin, share.gpu, shares, deadline)
+                    )
+                case WriteCdiSpec(name=name, content=content):
+                    ahead.stage_spec(name, partial(self._specs.stage, name, content))
+                case SetTimeSlice() | MarkClaim():
+                    pass
+                case _ as never:
+                    assert_never(never)
+
+    def _finish(self, step: Step, ahead: Ahead) -> None:
         match step:
             case EnsureShare(share=share):
-                self.restore_shares(share.gpu, records, deadline)
+                ahead.end_shares(share.gpu)
             case SetTimeSlice(gpu=gpu, interval=interval):
                 self._time_slicer.set_interval(gpu, interval)
+            case MarkClaim():
+                self._put(step)
+            case WriteCdiSpec(name=name):
+                ahead.place_spec(name)
+            case _ as never:
+                assert_never(never)
+
+    def _put(self, step: MarkClaim | WriteCdiSpec) -> None:
+        match step:
             case MarkClaim(claim_uid=claim_uid):
                 if self._markers is not None:
                     self._markers.place(claim_uid)
@@ -177,13 +205,20 @@ class Executor:
         }
         return tuple(sorted(shares, key=lambda share: share.id))
 
+    def _check_time(self, record: Record, deadline: Deadline) -> None:
+        if deadline.remaining_s(self._clock.monotonic_s()) <= 0:
+            raise NotReady(
+                Reason.OUT_OF_TIME,
+                f"claim {record.claim} is not prepared in time: the retry goes on from here",
+            )
+
     def _measured(
-        self, act: _Act, direction: str, step: Step, records: Records, deadline: Deadline
+        self, act: Callable[..., None], direction: str, step: Step, *given: object
     ) -> None:
         started_s = self._clock.monotonic_s()
         outcome = "failed"
         try:
-            act(step, records, deadline)
+            act(step, *given)
             outcome = "ok"
         finally:
             seconds = self._clock.monotonic_s() - started_s

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from dra_driver.adapters.cdi_dir import CdiFolder
@@ -40,6 +42,11 @@ class FileSupervisor:
             self._folder.place(f"{gpu}.json", ids.encode())
         else:
             self._folder.unlink(f"{gpu}.json")
+
+    def begin(
+        self, gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline
+    ) -> Callable[[], None]:
+        return partial(self.apply, gpu, shares, deadline)
 
     def abilities(self, inventory: Inventory) -> tuple[ShareAbility, ...]:
         return ()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from threading import Event
 
 from dra_driver.errors import GpusliceError, NotFound
@@ -70,6 +71,11 @@ class FakeSharing:
             phase=MpsPhase.ACTIVE if shares else MpsPhase.FREE,
             shares=tuple(share.id for share in shares),
         )
+
+    def begin(
+        self, gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline
+    ) -> Callable[[], None]:
+        return partial(self.apply, gpu, shares, deadline)
 
     def state(self, gpu: GpuUuid) -> GpuSharing:
         known = {state.gpu: state for state in self.states.get()}

@@ -19,12 +19,13 @@ class FakeSpecStore:
         self.broken: AdapterError | None = None
 
     def write(self, name: str, content: str) -> None:
+        self.stage(name, content).place()
+
+    def stage(self, name: str, content: str) -> _Staged:
         self._check(name)
         if self.broken is not None:
             raise self.broken
-        if not self.holds(name, content):
-            self.specs[name] = content
-            self.writes += 1
+        return _Staged(self, name, content)
 
     def holds(self, name: str, content: str) -> bool:
         self._check(name)
@@ -43,3 +44,17 @@ class FakeSpecStore:
     def _check(self, name: str) -> None:
         if not name.startswith(self._prefix):
             raise AdapterError(f"{name!r} is not one of this driver's specs", permanent=True)
+
+
+class _Staged:
+    def __init__(self, store: FakeSpecStore, name: str, content: str) -> None:
+        self._store = store
+        self._name = name
+        self._content = content
+
+    def place(self) -> None:
+        if not self._store.holds(self._name, self._content):
+            self._store.specs[self._name] = self._content
+            self._store.writes += 1
+
+    def close(self) -> None: ...

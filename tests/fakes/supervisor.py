@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from threading import Event
 
 from dra_driver.errors import GpusliceError
@@ -40,6 +42,11 @@ class FakeSupervisor:
             self.shares.pop(gpu, None)
         if self.broken is not None:
             raise self.broken
+
+    def begin(
+        self, gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline
+    ) -> Callable[[], None]:
+        return partial(self.apply, gpu, shares, deadline)
 
     def abilities(self, inventory: Inventory) -> tuple[ShareAbility, ...]:
         return ()

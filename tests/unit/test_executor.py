@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +12,13 @@ from dra_driver.adapters.claim_markers import MarkerFiles
 from dra_driver.adapters.clock import SystemClock
 from dra_driver.errors import AdapterError, NotReady, Reason
 from dra_driver.model.deadline import Deadline
+from dra_driver.model.device import GpuUuid
 from dra_driver.model.record import Record
-from dra_driver.model.steps import MarkClaim, needs_intent
+from dra_driver.model.share import GpuShare
+from dra_driver.model.steps import EnsureShare, MarkClaim, needs_intent
 from dra_driver.plan.naming import spec_name, spec_prefix
 from dra_driver.plan.prepare import plan_unprepare
-from dra_driver.ports import ClaimMarkers
+from dra_driver.ports import ClaimMarkers, StagedSpec
 from dra_driver.state.executor import Executor
 from tests import records
 from tests.builders import BOOT, DRIVER, claim_uid, uuid
@@ -69,6 +72,83 @@ def test_run_enforces_the_shares_of_all_records_of_this_boot(ports: Ports) -> No
     ports.executor.run(TWO, others, SOON)
     assert ports.share_ids() == ["00000001", "00000002"]
     assert ports.share_ids(1) == []
+
+
+class Overlapping(Ports):
+    """`log` tells what happens in which order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: list[str] = []
+        stage = self.specs.stage
+
+        def begin(
+            gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline
+        ) -> Callable[[], None]:
+            self.log.append("begin")
+
+            def wait() -> None:
+                self.log.append("wait")
+                self.shares.apply(gpu, shares, deadline)
+
+            return wait
+
+        def staged(name: str, content: str) -> StagedSpec:
+            self.log.append("stage")
+            return Logged(stage(name, content), self.log)
+
+        self.shares.begin = begin  # type: ignore[method-assign]
+        self.specs.stage = staged  # type: ignore[method-assign, assignment]
+
+
+class Logged:
+    def __init__(self, staged: StagedSpec, log: list[str]) -> None:
+        self._staged = staged
+        self._log = log
+
+    def place(self) -> None:
+        self._log.append("place")
+        self._staged.place()
+
+    def close(self) -> None:
+        self._log.append("close")
+
+
+def test_run_writes_the_spec_out_while_shares_are_enforced() -> None:
+    ports = Overlapping()
+    ports.executor.run(ONE, {}, SOON)
+    assert ports.log == ["begin", "stage", "wait", "place", "close"]
+
+
+def test_run_removes_the_spec_that_it_wrote_out_when_shares_cannot_be_enforced() -> None:
+    ports = Overlapping()
+    ports.shares.broken = AdapterError("away")
+    with pytest.raises(AdapterError, match="away"):
+        ports.executor.run(ONE, {}, SOON)
+    assert ports.log == ["begin", "stage", "wait", "close"]
+
+
+def test_run_waits_for_shares_that_it_began_when_the_spec_cannot_be_written() -> None:
+    ports = Overlapping()
+
+    def full(name: str, content: str) -> StagedSpec:
+        raise AdapterError("disk full")
+
+    ports.specs.stage = full  # type: ignore[method-assign, assignment]
+    ports.shares.broken = AdapterError("away")
+    with pytest.raises(AdapterError, match="disk full"):
+        ports.executor.run(ONE, {}, SOON)
+    assert ports.log == ["begin", "wait"]
+
+
+def test_run_enforces_two_shares_of_one_gpu_at_once() -> None:
+    ports = Overlapping()
+    first, *rest = ONE.steps
+    assert isinstance(first, EnsureShare)
+    second = replace(first, share=replace(first.share, id=f"{first.share.id[:-1]}9"))
+    ports.executor.run(replace(ONE, steps=(first, second, *rest)), {}, SOON)
+    assert ports.log == ["begin", "stage", "wait", "place", "close"]
+    assert len(ports.share_ids()) == 2
 
 
 def test_run_stops_at_the_step_that_fails_and_writes_no_spec_after_it(ports: Ports) -> None:

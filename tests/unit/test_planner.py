@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -41,6 +42,11 @@ class Supervisor:
 
     def apply(self, gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline) -> None:
         raise AssertionError("planning changes nothing")
+
+    def begin(
+        self, gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline
+    ) -> Callable[[], None]:
+        return partial(self.apply, gpu, shares, deadline)
 
     def abilities(self, inventory: Inventory) -> tuple[ShareAbility, ...]:
         self.asked_about.append(tuple(gpu.uuid for gpu in inventory.gpus))

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
 
@@ -9,13 +9,25 @@ import pytest
 
 from dra_driver.adapters.mpsd_client import MpsdClient
 from dra_driver.errors import AdapterError, NotFound, NotReady, Reason
-from dra_driver.model.device import Inventory, Tier
+from dra_driver.model.deadline import Deadline
+from dra_driver.model.device import GpuUuid, Inventory, Tier
 from dra_driver.model.mps import GpuSharing, MpsPhase, Proof
-from dra_driver.model.share import Expose, ShareAbility, Sharing
+from dra_driver.model.share import Expose, GpuShare, ShareAbility, Sharing
 from tests.builders import gpu, inventory, uuid
 from tests.fakes.sharing import FakeSharing
 from tests.waiting import eventually
 from tests.wire.mpsd import client, serving, share, soon
+
+Apply = Callable[[MpsdClient, GpuUuid, tuple[GpuShare, ...], Deadline], None]
+
+
+def _begun(
+    calls: MpsdClient, gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline
+) -> None:
+    calls.begin(gpu, shares, deadline)()
+
+
+BOTH_WAYS = pytest.mark.parametrize("apply", [MpsdClient.apply, _begun])
 
 
 @pytest.fixture
@@ -23,45 +35,51 @@ def sharing() -> FakeSharing:
     return FakeSharing(uuid(0), uuid(1))
 
 
-def test_apply_sends_mps_shares_alone(root: Path, sharing: FakeSharing) -> None:
+@BOTH_WAYS
+def test_apply_sends_mps_shares_alone(apply: Apply, root: Path, sharing: FakeSharing) -> None:
     wanted = (
         share("b", expose=Expose.FOLDER, priority=1),
         share("a"),
         share("c", sharing=Sharing.TIME_SLICING),
     )
     with serving(root / "mpsd.sock", sharing), client(root / "mpsd.sock") as calls:
-        calls.apply(uuid(0), wanted, soon())
-        calls.apply(uuid(0), (share("c", sharing=Sharing.TIME_SLICING),), soon())
+        apply(calls, uuid(0), wanted, soon())
+        apply(calls, uuid(0), (share("c", sharing=Sharing.TIME_SLICING),), soon())
     assert sharing.applied == [(uuid(0), (wanted[1], wanted[0])), (uuid(0), ())]
 
 
-def test_apply_waits_for_a_supervisor_that_comes_back(root: Path, sharing: FakeSharing) -> None:
+@BOTH_WAYS
+def test_apply_waits_for_a_supervisor_that_comes_back(
+    apply: Apply, root: Path, sharing: FakeSharing
+) -> None:
     path = root / "mpsd.sock"
     with client(path) as calls:
         with serving(path, sharing):
-            calls.apply(uuid(0), (share("a"),), soon())
-        call = Thread(target=calls.apply, args=(uuid(0), (share("b"),), soon()), name="apply")
+            apply(calls, uuid(0), (share("a"),), soon())
+        call = Thread(target=apply, args=(calls, uuid(0), (share("b"),), soon()), name="apply")
         call.start()
         with serving(path, sharing):
             call.join(60)
     assert [[each.id for each in shares] for _, shares in sharing.applied] == [["a"], ["b"]]
 
 
-def test_apply_can_be_tried_again_when_nobody_serves(root: Path) -> None:
+@BOTH_WAYS
+def test_apply_can_be_tried_again_when_nobody_serves(apply: Apply, root: Path) -> None:
     path = root / "mpsd.sock"
     with client(path, ready_s=0.2) as calls, pytest.raises(NotReady) as error:
-        calls.apply(uuid(0), (share(),), soon())
+        apply(calls, uuid(0), (share(),), soon())
     assert error.value.reason is Reason.STATE_UNAVAILABLE
     assert all(text in str(error.value) for text in (uuid(0), str(path), "gpuslice-mpsd"))
 
 
-def test_apply_can_be_tried_again_when_the_supervisor_hangs(root: Path) -> None:
+@BOTH_WAYS
+def test_apply_can_be_tried_again_when_the_supervisor_hangs(apply: Apply, root: Path) -> None:
     path = root / "mpsd.sock"
     with socket.socket(socket.AF_UNIX) as deaf:
         deaf.bind(str(path))
         deaf.listen()
         with client(path) as calls, pytest.raises(NotReady, match=str(path)):
-            calls.apply(uuid(0), (share(),), soon(0.5))
+            apply(calls, uuid(0), (share(),), soon(0.5))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +91,9 @@ def test_apply_can_be_tried_again_when_the_supervisor_hangs(root: Path) -> None:
         (NotReady(Reason.DEVICE_BUSY, "foreign pid 7"), NotReady, None),
     ],
 )
+@BOTH_WAYS
 def test_apply_fails_as_the_supervisor_did(
+    apply: Apply,
     root: Path,
     sharing: FakeSharing,
     error: AdapterError | NotReady,
@@ -84,19 +104,44 @@ def test_apply_fails_as_the_supervisor_did(
     raised = pytest.raises(kind, match="foreign pid 7")
     path = root / "mpsd.sock"
     with serving(path, sharing), client(path) as calls, raised as seen:
-        calls.apply(uuid(0), (share(),), soon())
+        apply(calls, uuid(0), (share(),), soon())
     assert getattr(seen.value, "permanent", None) == permanent
     assert getattr(seen.value, "reason", None) == getattr(error, "reason", None)
 
 
+@BOTH_WAYS
 def test_apply_is_refused_for_ever_when_a_value_is_impossible(
-    root: Path, sharing: FakeSharing
+    apply: Apply, root: Path, sharing: FakeSharing
 ) -> None:
     raised = pytest.raises(AdapterError, match="compute_percent is 0")
     path = root / "mpsd.sock"
     with serving(path, sharing), client(path) as calls, raised as refused:
-        calls.apply(uuid(0), (share(compute_percent=0),), soon())
+        apply(calls, uuid(0), (share(compute_percent=0),), soon())
     assert refused.value.permanent
+
+
+def test_begun_apply_goes_on_while_nobody_waits_for_it(root: Path, sharing: FakeSharing) -> None:
+    path = root / "mpsd.sock"
+    with serving(path, sharing), client(path) as calls:
+        wait = calls.begin(uuid(0), (share("a"),), soon())
+        eventually(lambda: bool(sharing.applied), 30, "the shares were applied")
+        wait()
+
+
+def test_begun_apply_fails_when_the_connection_is_closed_meanwhile(
+    root: Path, sharing: FakeSharing
+) -> None:
+    sharing.gate.clear()
+    path = root / "mpsd.sock"
+    with serving(path, sharing):
+        with client(path) as calls:
+            wait = calls.begin(uuid(0), (share("a"),), soon())
+            assert sharing.entered.wait(30)
+        sharing.gate.set()
+        with pytest.raises(AdapterError, match="this process is stopping"):
+            wait()
+        with pytest.raises(AdapterError, match="this process is stopping"):
+            calls.begin(uuid(0), (share("a"),), soon())
 
 
 def test_abilities_follow_what_was_proved(root: Path, sharing: FakeSharing) -> None:
