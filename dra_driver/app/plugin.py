@@ -15,6 +15,7 @@ from dra_driver import __version__, log
 from dra_driver.adapters.clock import SystemClock
 from dra_driver.adapters.kube import check_configuration
 from dra_driver.adapters.memory import share_arenas
+from dra_driver.app.folders import check_folders
 from dra_driver.app.gpus import open_gpus
 from dra_driver.app.hardware import Hardware, open_hardware
 from dra_driver.app.node import Node, NodeBuilder
@@ -77,6 +78,7 @@ class Plugin:
         check_configuration(self._settings.kubeconfig)
         recorder = recorder_of(self._settings)
         with open_gpus(self._settings) as gpus, ExitStack() as owned:
+            check_folders(self._settings)
             server = self._server(paths, recorder)
             server.start()
             loops = LoopGuard(self._die)

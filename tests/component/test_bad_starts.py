@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dra_driver.plan.naming import spec_prefix
 from tests import builders
 from tests.component.node_rig import NodeRig, node_rig, simulation
 
@@ -92,6 +93,8 @@ def test_plugin_ends_with_status_2_when_a_setting_is_impossible(
 
 FATAL: dict[str, tuple[Arrange, tuple[str, ...]]] = {
     "state": (_file_in_the_way("state-dir"), ("--state-dir", "occupied")),
+    "CDI": (_file_in_the_way("cdi-root"), ("--cdi-root", "occupied", "name another folder")),
+    "read-only": (_flag("cdi-root", "/sys/cdi"), ("--cdi-root", "/sys/cdi")),
     "run": (_file_in_the_way("run-dir"), ("--run-dir", "occupied")),
     "plugins": (_file_in_the_way("kubelet-plugins-directory-path"), ("occupied",)),
     "port": (_flag("http-endpoint", "192.0.2.1:80"), ("192.0.2.1:80", "--http-endpoint")),
@@ -109,8 +112,32 @@ def test_plugin_ends_with_status_1_when_it_cannot_do_its_work(
         (sentence,) = _sentences(plugin.log)
         assert all(word in sentence for word in words), sentence
         assert "Traceback" not in plugin.log
+        assert "Ready for claims" not in plugin.log
         assert list(rig.root.rglob("*.sock")) == []
         assert rig.slices() == ()
+
+
+def test_plugin_names_every_folder_that_it_cannot_write(root: Path) -> None:
+    with node_rig(root, simulation=simulation()) as rig:
+        (root / "occupied").write_text("somebody else's")
+        flags = {name: f"{root}/occupied/{name}" for name in ("cdi-root", "state-dir", "run-dir")}
+        with rig.plugin(**flags) as plugin:
+            assert plugin.wait() == 1
+        sentences = _sentences(plugin.log)
+        assert len(sentences) == len(flags)
+        assert all(f"(--{name})" in "".join(sentences) for name in flags)
+
+
+def test_plugin_starts_beside_what_an_earlier_start_left_in_its_folders(root: Path) -> None:
+    with node_rig(root, simulation=simulation()) as rig:
+        left = root / "run" / f".{spec_prefix(builders.DRIVER)}start.1-0.tmp"
+        left.parent.mkdir()
+        left.touch()
+        with rig.plugin() as plugin:
+            rig.wait_ready()
+            assert plugin.stop() == 0
+        assert not left.exists()
+        assert (root / "run/claims").is_dir()
 
 
 def test_plugin_leaves_a_journal_from_the_future_alone(root: Path) -> None:

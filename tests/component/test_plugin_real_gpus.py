@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.builders import gpu
-from tests.component.node_rig import node_rig, simulation
+from tests.component.node_rig import NodeRig, node_rig, simulation
 from tests.fakes.gpu_node import CallFault, NodeState
 from tests.fakes.nvml_stub import StubDriver, compile_stub
 from tests.waiting import eventually
@@ -74,3 +74,21 @@ def test_plugin_offers_gpus_once_nvml_finds_those_that_the_kernel_lists(
         driver.save(NodeState(gpus=GPUS))
         rig.wait_ready()
         assert len(rig.gpus()) == len(GPUS)
+
+
+def test_plugin_says_that_the_run_folder_is_impossible_when_gpus_are_real(
+    root: Path, driver: StubDriver
+) -> None:
+    (root / "occupied").write_text("somebody else's")
+    with node_rig(root, simulation=simulation()) as rig:
+        _assert_refused(rig, driver, run_dir=str(root / "occupied" / "below"))
+
+
+def _assert_refused(rig: NodeRig, driver: StubDriver, *, run_dir: str) -> None:
+    with rig.plugin(**_flags(driver), run_dir=run_dir) as plugin:
+        assert plugin.wait() == 1
+    (sentence,) = [line for line in plugin.log.splitlines() if line.startswith("gpuslice: ")]
+    assert "--run-dir" in sentence
+    assert "occupied" in sentence
+    assert "Serving" not in plugin.log
+    assert rig.slices() == ()
