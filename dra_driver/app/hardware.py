@@ -147,6 +147,7 @@ def _simulated(settings: Settings, file: SimulationFile) -> tuple[TimeSlicer, Dr
 
 def _real(settings: Settings) -> tuple[TimeSlicer, DriverFiles]:
     from dra_driver.adapters.driver_files import NvidiaDriverFiles  # noqa: PLC0415
+    from dra_driver.adapters.recent_files import RecentFiles  # noqa: PLC0415
 
     folders = (
         settings.cdi_root,
@@ -158,7 +159,7 @@ def _real(settings: Settings) -> tuple[TimeSlicer, DriverFiles]:
         host_root=settings.host_root,
         cdi_folders=tuple(dict.fromkeys(folders)),
     )
-    return _LateNvidiaSmi(settings), files
+    return _LateNvidiaSmi(settings), RecentFiles(files, clock=SystemClock())
 
 
 class _LateNvidiaSmi:
