@@ -20,7 +20,7 @@ from dra_driver.errors import AdapterError
 from dra_driver.loops.guard import LoopGuard
 from dra_driver.loops.health_monitor import HealthMonitor
 from dra_driver.model.device import Inventory
-from dra_driver.mps.server import MpsdServer, check_path
+from dra_driver.mps.server import MpsdServer
 from dra_driver.mps.service import MpsdService
 from dra_driver.plan.health import XidPolicy
 from dra_driver.ports import Recorder
@@ -33,7 +33,7 @@ _LOOPS_STOP_S = 15.0
 
 
 def run(settings: Settings) -> int:
-    """Serve until a signal; gives the exit status.
+    """Serve until a signal; gives the exit status. The settings have passed `MPSD_CHECKS`.
 
     Raises:
         SettingsError: a setting turns out to be impossible.
@@ -57,8 +57,6 @@ class Mpsd:
         self._clean = True
 
     def run(self) -> int:
-        # All that can be wrong with settings is found before anything is made.
-        check_path(mpsd_socket(self._settings))
         with ExitStack() as owned:
             gpus = owned.enter_context(open_gpus(self._settings))
             owned.enter_context(

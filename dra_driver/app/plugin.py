@@ -13,18 +13,17 @@ from contextlib import ExitStack, suppress
 
 from dra_driver import __version__, log
 from dra_driver.adapters.clock import SystemClock
-from dra_driver.adapters.kube import check_configuration
 from dra_driver.adapters.memory import share_arenas
+from dra_driver.app.checks import plugin_paths
 from dra_driver.app.folders import check_folders
 from dra_driver.app.gpus import open_gpus
 from dra_driver.app.hardware import Hardware, open_hardware
 from dra_driver.app.node import Node, NodeBuilder
-from dra_driver.app.options import publish_options
 from dra_driver.app.pages import recorder_of
 from dra_driver.app.signals import StopSignals
 from dra_driver.errors import AdapterError, FatalError
 from dra_driver.kubelet.operations import LateOperations
-from dra_driver.kubelet.paths import SocketPaths, socket_paths
+from dra_driver.kubelet.paths import SocketPaths
 from dra_driver.kubelet.registration import Registration
 from dra_driver.kubelet.server import KubeletServer
 from dra_driver.loops.guard import LoopGuard
@@ -45,7 +44,7 @@ _NEW_OBJECTS = 10_000
 
 
 def run(settings: Settings) -> int:
-    """Serve until a signal; gives the exit status.
+    """Serve until a signal; gives the exit status. The settings have passed `PLUGIN_CHECKS`.
 
     Raises:
         SettingsError: a setting turns out to be impossible.
@@ -72,10 +71,7 @@ class Plugin:
         self._started = False
 
     def run(self) -> int:
-        # All that can be wrong with settings is found before anything is made.
-        paths = self._paths()
-        publish_options(self._settings)
-        check_configuration(self._settings.kubeconfig)
+        paths = plugin_paths(self._settings)
         recorder = recorder_of(self._settings)
         with open_gpus(self._settings) as gpus, ExitStack() as owned:
             check_folders(self._settings)
@@ -160,14 +156,6 @@ class Plugin:
     def _die(self, text: str) -> None:
         self._fatal.append(text)
         self._signals.stop.set()
-
-    def _paths(self) -> SocketPaths:
-        return socket_paths(
-            driver=self._settings.driver_name,
-            pod_uid=self._settings.pod_uid,
-            registrar_directory=self._settings.kubelet_registrar_directory_path,
-            plugins_directory=self._settings.kubelet_plugins_directory_path,
-        )
 
     def _server(self, paths: SocketPaths, recorder: Recorder) -> KubeletServer:
         return KubeletServer(

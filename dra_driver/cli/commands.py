@@ -116,10 +116,11 @@ def plugin(flags: Mapping[str, str]) -> int:
     It registers with the kubelet, publishes ResourceSlices, and prepares and unprepares claims,
     until a signal ends it.
     """
-    settings = load(flags, required=("node_name",))
-    log.configure(settings.log_level, settings.log_format)
+    from dra_driver.app.checks import PLUGIN_CHECKS  # noqa: PLC0415
     from dra_driver.app.plugin import run  # noqa: PLC0415
 
+    settings = load(flags, required=("node_name",), checks=PLUGIN_CHECKS)
+    log.configure(settings.log_level, settings.log_format)
     return run(settings)
 
 
@@ -131,10 +132,11 @@ def mpsd(flags: Mapping[str, str]) -> int:
     It enforces the shares of GPUs that the plugin asks for on --mpsd-socket, until a signal ends
     it. MPS daemons that have shares go on then, and the next mpsd finds them.
     """
-    settings = load(flags)
-    log.configure(settings.log_level, settings.log_format)
+    from dra_driver.app.checks import MPSD_CHECKS  # noqa: PLC0415
     from dra_driver.app.mpsd import run  # noqa: PLC0415
 
+    settings = load(flags, checks=MPSD_CHECKS)
+    log.configure(settings.log_level, settings.log_format)
     return run(settings)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any, Protocol, assert_never
 
@@ -130,12 +130,7 @@ class SliceSync:
             finally:
                 self._observer.knows(versions)
         self._observer.listed(version)
-        return Published(
-            pool=wanted.pool,
-            capability=capability,
-            owner_uid=wanted.owner_uid,
-            writes=len(ops),
-        )
+        return replace(wanted, writes=len(ops))
 
     def _write(self, op: SliceOp, versions: dict[str, str]) -> None:
         match op:

@@ -5,11 +5,12 @@ table of the README follow from that.
 """
 
 from dra_driver.settings.model import PublishMode, Settings, SharingMode
-from dra_driver.settings.sources import DOWNWARD_API, flag_of, load, variable_of
+from dra_driver.settings.sources import DOWNWARD_API, Check, flag_of, load, variable_of
 from dra_driver.settings.values import Endpoint
 
 __all__ = [
     "DOWNWARD_API",
+    "Check",
     "Endpoint",
     "PublishMode",
     "Settings",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,6 +30,19 @@ _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|U
 """What the kubelet adds to every container for a Service whose name starts with "gpuslice"."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """What has to hold beyond the form of single settings.
+
+    Attributes:
+        settings: names of the fields that it is about; where one is malformed it is left out.
+        run: raises SettingsError where it does not hold.
+    """
+
+    settings: tuple[str, ...]
+    run: Callable[[Settings], object]
+
+
 def flag_of(name: str) -> str:
     return "--" + name.replace("_", "-")
 
@@ -37,12 +51,15 @@ def variable_of(name: str) -> str:
     return ENV_PREFIX + name.upper()
 
 
-def load(flags: Mapping[str, str], *, required: Collection[str] = ()) -> Settings:
+def load(
+    flags: Mapping[str, str], *, required: Collection[str] = (), checks: Collection[Check] = ()
+) -> Settings:
     """Merge flags, `os.environ`, the file of `config` and the defaults.
 
     Args:
         flags: by field name; only those that were given.
         required: fields that have to come from somewhere.
+        checks: what has to hold beyond.
 
     Raises:
         SettingsError: one line for each problem: the setting, its value and the way out.
@@ -52,16 +69,37 @@ def load(flags: Mapping[str, str], *, required: Collection[str] = ()) -> Setting
     problems = _unknown_variables() + problems
     given = {*flags, *content, *(name for name in Settings.model_fields if _variables(name))}
     problems += [_missing(name) for name in required if name not in given]
+    malformed: set[str] = set()
     try:
         settings = _layered(content)(**cast("dict[str, Any]", flags))
     except ValidationError as error:
         problems += [_sentence(each, flags, path) for each in error.errors()]
+        malformed = {str(each["loc"][0]) for each in error.errors()}
+        rest = {name: text for name, text in flags.items() if name not in malformed}
+        settings = _layered(content, without=malformed)(**cast("dict[str, Any]", rest))
+    # What a file would have said that cannot be read is not known.
+    if content or not path or not problems:
+        problems += _failures(checks, settings, malformed)
     if problems:
         raise SettingsError("\n".join(problems))
     return settings
 
 
-def _layered(content: Mapping[str, Any]) -> type[Settings]:
+def _failures(
+    checks: Collection[Check], settings: Settings, malformed: Collection[str]
+) -> Iterator[str]:
+    for check in checks:
+        if not set(check.settings).intersection(malformed):
+            try:
+                check.run(settings)
+            except SettingsError as error:
+                yield str(error)
+
+
+def _layered(content: Mapping[str, Any], *, without: Collection[str] = ()) -> type[Settings]:
+    def rest(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if name not in without}
+
     class Layered(Settings):
         @classmethod
         def settings_customise_sources(
@@ -80,9 +118,9 @@ def _layered(content: Mapping[str, Any]) -> type[Settings]:
             }
             return (
                 init_settings,
-                env_settings,
-                InitSettingsSource(settings_cls, init_kwargs=downward),
-                InitSettingsSource(settings_cls, init_kwargs=dict(content)),
+                InitSettingsSource(settings_cls, init_kwargs=rest(env_settings())),
+                InitSettingsSource(settings_cls, init_kwargs=rest(downward)),
+                InitSettingsSource(settings_cls, init_kwargs=rest(content)),
             )
 
     return Layered

@@ -91,6 +91,25 @@ def test_plugin_ends_with_status_2_when_a_setting_is_impossible(
         _assert_nothing_is_left(rig)
 
 
+def test_plugin_lists_settings_that_are_malformed_beside_those_that_are_impossible(
+    root: Path,
+) -> None:
+    with node_rig(root, simulation=simulation()) as rig:
+        flags = {
+            "publish-mode": "fast",
+            "static-layout": "5x25",
+            "simulate": "/nowhere/node.yaml",
+            "kubeconfig": "/nowhere/kubeconfig",
+            "kubelet-plugins-directory-path": str(root / ("x" * 90)),
+        }
+        with rig.plugin(**flags) as plugin:
+            assert plugin.wait() == 2
+        sentences = _sentences(plugin.log)
+        assert len(sentences) == len(flags)
+        assert all(f"--{name}" in "".join(sentences) for name in flags)
+        _assert_nothing_is_left(rig)
+
+
 FATAL: dict[str, tuple[Arrange, tuple[str, ...]]] = {
     "state": (_file_in_the_way("state-dir"), ("--state-dir", "occupied")),
     "CDI": (_file_in_the_way("cdi-root"), ("--cdi-root", "occupied", "name another folder")),

@@ -53,6 +53,7 @@ def test_cli_lists_every_bad_setting(run: Run) -> None:
         "--node-name",
         "--driver-name",
         "--http-endpoint",
+        "--kubeconfig",
     ]
     assert all(line.startswith("gpuslice: ") for line in lines)
 
