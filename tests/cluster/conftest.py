@@ -79,6 +79,10 @@ __all__ = [
 ]
 
 
+_TIMEOUT_S = 240
+"""None takes so long, not even on cores that are busy with something else, unless it hangs."""
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark and order this folder's tests, and leave builds and starts out of their time limit."""
     here = [item for item in items if Path(__file__).parent in item.path.parents]
@@ -86,6 +90,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker("cluster")
         item.add_marker("root")
         if item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(120, func_only=True))
+            item.add_marker(pytest.mark.timeout(_TIMEOUT_S, func_only=True))
     arrange(config, here)
     items[:] = [item for item in items if Path(__file__).parent not in item.path.parents] + here

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from dra_driver.adapters.profiles import resolve_simulate
+from tests.cluster.life_processes import processes
 from tests.kube.client import Json
 from tests.kube.cluster import Cluster
 from tests.kube.process import NotReadyError, wait_until
@@ -231,9 +232,15 @@ def _rollout_problem(cluster: Cluster) -> str:
         name: status.get(name, 0)
         for name in ("desiredNumberScheduled", "updatedNumberScheduled", "numberAvailable")
     }
-    pods = [(pod["metadata"]["name"], pod["status"].get("phase")) for pod in pods_of(cluster)]
-    done = seen and len(pods) == 1 and set(counts.values()) == {1}
-    return "" if done else f"{counts}, Pods {pods}"
+    # What has been killed just now counts as available a while longer.
+    pods = [(pod["metadata"]["name"], _runs(cluster, pod)) for pod in pods_of(cluster)]
+    done = seen and [runs for _, runs in pods] == [True] and set(counts.values()) == {1}
+    return "" if done else f"{counts}, Pods and whether they run: {pods}"
+
+
+def _runs(cluster: Cluster, pod: Json) -> bool:
+    containers = [each.get("containerID") for each in pod["status"].get("containerStatuses", ())]
+    return bool(containers) and all(each and processes(cluster, each) for each in containers)
 
 
 def _adapt(daemon_set: Json, *, flags: Mapping[str, str], node: str) -> None:
@@ -243,6 +250,8 @@ def _adapt(daemon_set: Json, *, flags: Mapping[str, str], node: str) -> None:
     (container,) = spec["containers"]
     container["image"] = _IMAGE
     container["imagePullPolicy"] = "Never"
+    # It is asked for again and again: each time this is what the test waits for.
+    container["readinessProbe"]["periodSeconds"] = 1
     set_flags(container, flags)
     if flags.get("simulate") == _SIMULATED_FILE:
         path = {"path": _SIMULATED, "type": "DirectoryOrCreate"}

@@ -32,14 +32,17 @@ def further_nodes(cluster: Cluster, simulated: Mapping[str, str | Json]) -> Iter
     The driver has to be deployed. Ready and published inside; gone with their slices afterwards.
     """
     with ExitStack() as stack:
-        for name, simulate in simulated.items():
+        for name in simulated:
             stack.enter_context(_node(cluster, name))
-            stack.enter_context(_plugin(cluster, name, simulate))
+        # At once: nobody would call them ready again that were given up meanwhile.
         stack.enter_context(_alive(cluster, tuple(simulated)))
+        for name, simulate in simulated.items():
+            stack.enter_context(_plugin(cluster, name, simulate))
         for name in simulated:
             wait_until(
                 lambda name=name: _problem(cluster, name),  # type: ignore[misc]
                 waiting_for=f"node {name} to be ready",
+                timeout_s=60.0,
             )
             _wait_published(cluster, name)
         yield

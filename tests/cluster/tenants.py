@@ -20,7 +20,7 @@ PODS = "/api/v1/namespaces/{}/pods"
 # The kubelet tries a failed Prepare again every 10 to 18 s here; busy cores take longer.
 START_TIMEOUT_S = 75.0
 
-_SCHEDULER_FORGETS_S = 20.0
+_SCHEDULER_FORGETS_S = 6.0
 
 _EXAMPLES = MANIFESTS / "examples"
 _SIMULATED_NODE = re.compile(r"gpuslice-sim\d+")

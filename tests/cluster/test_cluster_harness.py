@@ -8,8 +8,8 @@ from tests.kube.build import KUBERNETES_VERSION, kubernetes_binary
 from tests.kube.client import ApiError, Json
 from tests.kube.cluster import COMPONENTS, Cluster
 from tests.kube.cluster_fixtures import NEWEST_VERSION
-from tests.kube.pods import busybox_pod, delete_pod, run_pod, wait_for_pod
-from tests.kube.process import NotReadyError
+from tests.kube.pods import busybox_pod, delete_pod, run_pod, wait_for_pod, wait_for_success
+from tests.kube.process import NotReadyError, wait_until
 from tests.kube.profiles import GATES
 
 CLUSTERS = ("cluster_default", "cluster_gates", "cluster_newest")
@@ -26,7 +26,10 @@ def test_pod_runs_and_its_logs_and_commands_work_through_the_api(cluster: Cluste
     pod = busybox_pod("plain", command=("sh", "-c", "echo from inside; exec sleep 1000"))
     status = run_pod(cluster.admin, {**pod})["status"]
     assert status["hostIP"] == cluster.state.addresses.node
-    assert cluster.kubectl("logs", "plain") == "from inside\n"
+    wait_until(
+        lambda: "" if (log := cluster.kubectl("logs", "plain")) == "from inside\n" else repr(log),
+        waiting_for="what the pod says",
+    )
     assert cluster.kubectl("exec", "plain", "--", "echo", "hello") == "hello\n"
     assert cluster.kubectl("exec", "-i", "plain", "--", "cat", stdin="through") == "through"
     healthy = cluster.admin.text(f"/api/v1/nodes/{cluster.node_name}/proxy/healthz")
@@ -40,7 +43,7 @@ def test_pod_reaches_the_api_server_as_its_service_account(cluster: Cluster) -> 
     pod["spec"]["volumes"] = [tools]
     pod["spec"]["containers"][0]["volumeMounts"] = [{"name": "tools", "mountPath": "/tools"}]
     run_pod(cluster.admin, pod)
-    wait_for_pod(cluster.admin, "in-cluster")
+    wait_for_success(cluster.admin, "in-cluster")
     assert "system:serviceaccount:default:default" in cluster.kubectl("logs", "in-cluster")
 
 

@@ -20,7 +20,7 @@ _FILE = pytest.StashKey[Path]()
 _INPUT = "gpuslice-groups"
 
 
-class ByCluster(LoadScopeScheduling):
+class ByCluster(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
     """Gives each group to the next worker that has time; others test by test, at the end."""
 
     def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:

@@ -215,8 +215,8 @@ class Cluster:
 
     def stop(self, component: str) -> None:
         """Ask a component to end and wait for it. Repeatable."""
-        # The API server would wait for a minute for watches that others hold.
-        self.cell.daemons.stop(component, grace_s=5.0)
+        # The API server would wait for a minute for watches that others hold; no other takes so long.
+        self.cell.daemons.stop(component, grace_s=2.0)
 
     def start(self, component: str) -> None:
         """Start a component that does not run; returns before it is ready."""

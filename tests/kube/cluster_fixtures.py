@@ -76,8 +76,8 @@ def driver_image(request: pytest.FixtureRequest) -> Path:
     """The archive of this checkout's image, whose name for pods is ``gpuslice:dev``."""
 
     def write(target: Path) -> None:
-        command = [_HACK / "image", "--output", target]
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+        script = _HACK / "image"
+        subprocess.run([script, "--output", target], stdout=subprocess.DEVNULL, check=True)
 
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():

@@ -49,6 +49,23 @@ def wait_for_pod(
     return admin.get(path)
 
 
+def wait_for_success(
+    admin: Client, name: str, *, namespace: str = "default", timeout_s: float = 60.0
+) -> None:
+    """Wait until a pod has ended well.
+
+    Raises:
+        NotReadyError: the time was up; with the pod's phase.
+    """
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+    def problem() -> str:
+        phase = str(admin.get(path)["status"]["phase"])
+        return "" if phase == "Succeeded" else phase
+
+    wait_until(problem, waiting_for=f"the success of pod {name}", timeout_s=timeout_s)
+
+
 def delete_pod(
     admin: Client, name: str, *, namespace: str = "default", timeout_s: float = 60.0
 ) -> None:
