@@ -37,7 +37,10 @@ class Role(StrEnum):
 
 
 class Phase(StrEnum):
-    """When a call comes: actions of CRIU's scripts, then hooks of an OCI runtime."""
+    """When a call comes: actions of CRIU's scripts, then hooks of an OCI runtime.
+
+    NETWORK_LOCK comes from programs of older releases alone.
+    """
 
     PRE_DUMP = "pre-dump"
     NETWORK_LOCK = "network-lock"

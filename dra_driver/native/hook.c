@@ -50,10 +50,11 @@ enum { MAX_BODY = 65536, MAX_ANSWER = 1024, MAX_SOCKET = 107, MAX_TEXT = 1536 };
 static const char usage[] =
     "usage: gpuslice-hook [--socket PATH] [--claim UID] [oci createRuntime|poststop] | --version\n";
 
-/* Actions of CRIU that the driver hears of; all others pass. Source: criu/action-scripts.c. */
+/* Actions of CRIU that the driver hears of; all others pass, among them network-lock, at which it
+ * would do nothing while the container is frozen. Source: criu/action-scripts.c. */
 static const char *const criu_phases[] = {
-    "pre-dump",    "network-lock", "post-dump",  "network-unlock",
-    "pre-restore", "post-restore", "pre-resume", "post-resume",
+    "pre-dump",    "post-dump",    "network-unlock", /* of a dump that failed the only one */
+    "pre-restore", "post-restore", "pre-resume",     "post-resume",
 };
 
 struct call {

@@ -83,7 +83,6 @@ def test_driver_hears_of_each_phase_when_a_gpu_pod_is_checkpointed_and_restored(
 
     assert [each.head.phase for each in dump] == [
         Phase.PRE_DUMP,
-        Phase.NETWORK_LOCK,
         Phase.POST_DUMP,
         Phase.NETWORK_UNLOCK,
     ]

@@ -11,7 +11,7 @@ import pytest
 from dra_driver.checkpoint.raw_line import Marker, Phase, RawHead
 from tests.native.hook import MARKER, FakeDriver, HookProgram
 
-CRIU_PHASES = [phase for phase in Phase if phase.role == "criu"]
+CRIU_PHASES = [phase for phase in Phase if phase.role == "criu" and phase is not Phase.NETWORK_LOCK]
 
 
 def _state(value: str = "stopped", **annotations: str) -> bytes:
@@ -56,7 +56,9 @@ def test_hook_asks_when_criu_comes_to(phase: Phase, hook: HookProgram, tmp_path:
     assert ended.text == f"gpuslice-hook: {phase}: refused by the driver: not now\n"
 
 
-@pytest.mark.parametrize("action", ["setup-namespaces", "pre-stream", "", "pre-dumpx", "x" * 10000])
+@pytest.mark.parametrize(
+    "action", ["network-lock", "setup-namespaces", "", "pre-dumpx", "x" * 10000]
+)
 def test_hook_passes_without_asking_when_the_action_is_none_of_ours(
     action: str, hook: HookProgram, tmp_path: Path
 ) -> None:
