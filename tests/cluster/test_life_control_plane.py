@@ -1,5 +1,6 @@
 """What becomes of pods while the API server is away, and under a newer control plane."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,11 @@ from tests.kube.profiles import GATES
 
 _UNTIL_TOLD = "trap '' TERM; while [ ! -e /life/end ]; do sleep 0.2; done"
 
+# Longer than leases last (40 s) and than a node may stay silent (50 s).
+_OUTAGE_S = 60.0
 
+
+@pytest.mark.timeout(240, func_only=True)
 def test_node_lets_go_of_pods_that_end_while_the_api_server_is_away(site: Site) -> None:
     cluster = site.cluster
     renew_plugin(cluster)
@@ -90,10 +95,16 @@ def test_pods_stay_and_pads_go_when_the_control_plane_becomes_newer(
 
 @contextmanager
 def api_away(cluster: Cluster) -> Iterator[None]:
-    """End the API server, and start it on leaving."""
+    """End the API server, and start it on leaving, when it was away for a minute."""
     cluster.stop_api()
+    end_s = time.monotonic() + _OUTAGE_S
     try:
         yield
+        wait_until(
+            lambda: "" if (left_s := end_s - time.monotonic()) <= 0 else f"{left_s:.0f} s are left",
+            waiting_for="the rest of a minute without API server",
+            timeout_s=_OUTAGE_S + 10.0,
+        )
     finally:
         cluster.start_api()
         # These would wait for half a minute before they look for it again.
