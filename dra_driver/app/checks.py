@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 from dra_driver.adapters.kube import check_configuration
 from dra_driver.app.options import publish_options
 from dra_driver.kubelet.paths import SocketPaths, socket_paths
 from dra_driver.settings import Check, Settings
+from dra_driver.telemetry.otlp_variables import check_otlp
 
 
 def plugin_paths(settings: Settings) -> SocketPaths:
@@ -35,6 +38,7 @@ def _mpsd_socket(settings: Settings) -> None:
     check_path(mpsd_socket(settings))
 
 
+_OTLP = Check(settings=(), run=lambda _: check_otlp(os.environ))
 _SIMULATION = Check(settings=("simulate",), run=_simulation)
 
 PLUGIN_CHECKS = (
@@ -50,8 +54,10 @@ PLUGIN_CHECKS = (
     Check(settings=("static_layout",), run=publish_options),
     Check(settings=("kubeconfig",), run=lambda settings: check_configuration(settings.kubeconfig)),
     _SIMULATION,
+    _OTLP,
 )
 MPSD_CHECKS = (
     Check(settings=("run_dir", "mpsd_socket"), run=_mpsd_socket),
     _SIMULATION,
+    _OTLP,
 )

@@ -14,7 +14,7 @@ from dra_driver import __version__, log
 from dra_driver.adapters.clock import SystemClock
 from dra_driver.app.gpus import NodeGpus, open_gpus
 from dra_driver.app.mps_parts import mpsd_lock, mpsd_socket, open_supervisor
-from dra_driver.app.pages import recorder_of
+from dra_driver.app.pages import open_recorder
 from dra_driver.app.signals import StopSignals
 from dra_driver.errors import AdapterError
 from dra_driver.loops.guard import LoopGuard
@@ -72,7 +72,7 @@ class Mpsd:
         return self._status()
 
     def _serve(self, gpus: NodeGpus, owned: ExitStack) -> None:
-        recorder = recorder_of(self._settings)
+        recorder = owned.enter_context(open_recorder(self._settings, process="mpsd"))
         # Calls must not meet a supervisor that does not know its GPUs, if there are any.
         if not self._signals.completes(lambda: self._look(gpus), name="first look at the GPUs"):
             self._clean = False

@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from dra_driver import __version__
 from dra_driver.loops.guard import LoopGuard
 from dra_driver.ports import Recorder
 from dra_driver.settings import Settings
 from dra_driver.telemetry.off import NoMetrics
+from dra_driver.telemetry.otlp_variables import wants_otlp
+
+if TYPE_CHECKING:
+    from dra_driver.telemetry.otlp import OtlpSource
 
 
-def recorder_of(settings: Settings) -> Recorder:
-    """A recorder whose metrics are served, or one that costs nothing where none are."""
-    if settings.http_endpoint is None:
-        return NoMetrics()
+@contextmanager
+def open_recorder(settings: Settings, *, process: str) -> Iterator[Recorder]:
+    """Give a recorder whose metrics are served or sent, or one that costs nothing.
+
+    Raises:
+        SettingsError: OpenTelemetry's variables ask for what cannot be.
+    """
+    sends = wants_otlp(os.environ)
+    if settings.http_endpoint is None and not sends:
+        yield NoMetrics()
+        return
     from dra_driver.telemetry.metrics import Metrics  # noqa: PLC0415 - 30 ms, only where read
 
-    return Metrics(version=__version__)
+    metrics = Metrics(version=__version__, otlp=_source(settings, process) if sends else None)
+    try:
+        yield metrics
+    finally:
+        metrics.close()
+
+
+def _source(settings: Settings, process: str) -> OtlpSource:
+    from dra_driver.telemetry.otlp import OtlpSource  # noqa: PLC0415 - an extra
+
+    return OtlpSource(process=process, node=settings.node_name, instance=settings.pod_uid)
 
 
 def metrics_page(recorder: Recorder) -> Callable[[], tuple[bytes, str]]:

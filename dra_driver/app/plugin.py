@@ -19,7 +19,7 @@ from dra_driver.app.folders import check_folders
 from dra_driver.app.gpus import open_gpus
 from dra_driver.app.hardware import Hardware, open_hardware
 from dra_driver.app.node import Node, NodeBuilder
-from dra_driver.app.pages import recorder_of
+from dra_driver.app.pages import open_recorder
 from dra_driver.app.signals import StopSignals
 from dra_driver.errors import AdapterError, FatalError
 from dra_driver.kubelet.operations import LateOperations
@@ -72,8 +72,11 @@ class Plugin:
 
     def run(self) -> int:
         paths = plugin_paths(self._settings)
-        recorder = recorder_of(self._settings)
-        with open_gpus(self._settings) as gpus, ExitStack() as owned:
+        with (
+            open_recorder(self._settings, process="plugin") as recorder,
+            open_gpus(self._settings) as gpus,
+            ExitStack() as owned,
+        ):
             check_folders(self._settings)
             server = self._server(paths, recorder)
             server.start()

@@ -114,7 +114,8 @@ def plugin(flags: Mapping[str, str]) -> int:
     """Run the kubelet plugin of this node.
 
     It registers with the kubelet, publishes ResourceSlices, and prepares and unprepares claims,
-    until a signal ends it.
+    until a signal ends it. Metrics are sent by OTLP, too, where OTEL_EXPORTER_OTLP_ENDPOINT names a
+    collector.
     """
     from dra_driver.app.checks import PLUGIN_CHECKS  # noqa: PLC0415
     from dra_driver.app.plugin import run  # noqa: PLC0415

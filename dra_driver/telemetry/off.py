@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class NoMetrics:
-    """A Recorder that costs nothing; used while no endpoint is served."""
+    """A Recorder that costs nothing; used while no endpoint is served and nobody collects."""
 
     def count(self, name: str, /, **labels: str) -> None: ...
 
