@@ -78,8 +78,6 @@ class Keeper:
 
     def _tend(self, operation: Operation) -> None:
         engine, runner = self._engine, operation.runner
-        # Of a dump that was written: no call waits for that.
-        engine.table.settle(operation)
         if operation.boot_id != engine.world.boot_id:
             engine.advance(operation, Rebooted())
             return
@@ -87,10 +85,13 @@ class Keeper:
         if gone:
             engine.advance(operation, Aborted(text=f"claim {gone} was unprepared meanwhile"))
             return
-        waits = operation.state is OperationState.DELEGATED
-        if waits and runner is not None and not engine.world.alive(runner):
+        at_work = runner is not None and engine.world.alive(runner)
+        if operation.state is OperationState.DELEGATED and runner is not None and not at_work:
             engine.advance(operation, RunnerEnded())
             return
+        if not at_work:
+            # Before, it would disturb a runtime that is writing, and there is no archive yet.
+            engine.table.settle(operation)
         engine.advance(operation, Tick())
 
     def _unprepared(self, operation: Operation) -> str:

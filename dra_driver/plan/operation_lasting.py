@@ -20,10 +20,10 @@ def lasts_at_once(operation: Operation) -> bool:
 
 
 def lasts(operation: Operation) -> bool:
-    """Whether it is stored for good soon: its image was written, and a restore needs the manifest.
+    """Whether it is stored for good when the runtime has ended: a restore needs its manifest.
 
-    The archive is put together of the image after the runtime's last call, so until that is
-    answered there is nothing yet that could outlast its operation.
+    The archive is put together of the image after that, so until then there is nothing that could
+    outlast its operation.
     """
     taken = operation.kind is Kind.CHECKPOINT and operation.outcome is Outcome.SUCCEEDED
     return taken or lasts_at_once(operation)
