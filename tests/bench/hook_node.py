@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
+from dra_api.kubelet import podresources_v1_pb2 as messages
 from dra_driver.plan.claim_marks import MARKER_PATH
+from dra_driver.sim.kubelet_values import KubeletClaim
 from tests.component.hooked_node import PROGRAM, HookedNode
 from tests.component.node_rig import node_rig, simulation
 from tests.fakes.pod_resources import FakeKubelet, pod, serving
@@ -23,19 +27,44 @@ from tests.kube.tools import run
 from tests.native_programs import build
 from tests.waiting import eventually
 
-_POD = "22222222-3333-4444-8555-66666666666{}"
-_SCRIPT = "sleep 1000000 & sleep 1000000 & wait"
+LARGE_MIB = 256
+"""Memory of the larger container; some hundreds of MiB are the least of a process that uses CUDA."""
+
+OTHERS = 24
+"""More than are asked about within the second for which the plugin remembers one without a claim."""
+
+_FREEZING = re.compile(r"\(([0-9.]+)\) freezer\.state=FREEZING\n\(([0-9.]+)\)")
+_POD = "22222222-3333-4444-8555-{:012x}"
+_SMALL = "busybox sleep 1000000 & busybox sleep 1000000 & wait"
+_LARGE = f"busybox dd if=/dev/zero bs={LARGE_MIB}M count=1 | busybox sleep 1000000"
+"""It has read all when it waits for room in the pipe."""
 _OPERATION_S = 60.0
 _UNDER_WAY = {"STATE_DELEGATED", "STATE_VERIFYING"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
-    """One that runs a shell with two children; `config` is what runc lets CRIU read for it."""
+    """One of a shell with two children; `config` is what runc lets CRIU read for it."""
 
     id: str
     pid: int
     config: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dump:
+    """How long one took, and what CRIU waited of that for the kernel to freeze the container.
+
+    It looks once in 100 ms, so that is all or next to nothing, by chance.
+    """
+
+    milliseconds: float
+    freezing_ms: float
+
+
+def freezing_ms(log: str) -> float:
+    """Of CRIU's log with times; 0 where the container was frozen at once."""
+    return 1e3 * sum(float(after) - float(before) for before, after in _FREEZING.findall(log))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,18 +80,23 @@ class Runc:
     cgroups: Cgroups
     network: Path
 
-    def start(self, number: int, *, mark: Path | None) -> Container:
-        """Run a container; with a claim, `mark` is the file that its CDI spec mounts."""
-        name = f"{number:x}" * 64
-        bundle = self.folder / f"bundle-{number}"
-        (bundle / "rootfs/bin").mkdir(parents=True)
+    def install(self) -> None:
+        """Make the image of all containers."""
+        programs = self.folder / "rootfs/bin"
+        programs.mkdir(parents=True)
         busybox = run(("sh", "-c", "command -v busybox")).strip()
-        (bundle / "rootfs/bin/busybox").write_bytes(Path(busybox).read_bytes())
-        (bundle / "rootfs/bin/busybox").chmod(0o755)
+        (programs / "busybox").write_bytes(Path(busybox).read_bytes())
+        (programs / "busybox").chmod(0o755)
+
+    def start(self, number: int, *, mark: Path | None, large: bool = False) -> Container:
+        """Run a container; with a claim, `mark` is the file that its CDI spec mounts."""
+        name = f"{number:064x}"
+        bundle = self.folder / f"bundle-{number}"
+        bundle.mkdir()
         config = bundle / "criu.conf"
         config.write_text("")
-        group = f"{self.cgroups.pods}/pod{_POD.format(number)}/{name}"
-        spec = _spec(group, self.network, config=config, mark=mark)
+        spec = self._spec(number, name, config=config, mark=mark)
+        spec["process"]["args"][-1] = _LARGE if large else _SMALL
         (bundle / "config.json").write_text(json.dumps(spec))
         pid = bundle / "pid"
         # CRIU can dump no descriptor of a file outside: the container's own are on its /dev/null.
@@ -73,10 +107,13 @@ class Runc:
             stderr=subprocess.DEVNULL,
             check=True,
         )
-        return Container(id=name, pid=int(pid.read_text()), config=config)
+        found = Container(id=name, pid=int(pid.read_text()), config=config)
+        eventually(lambda: _is_up(found, large=large), 60, "the container has started")
+        return found
 
-    def dump(self, container: Container) -> float:
-        """Checkpoint it as containerd does, and leave it running; gives the seconds."""
+    def dump(self, container: Container, told: str) -> Dump:
+        """Checkpoint it as containerd does, and leave it running; CRIU is told so much."""
+        container.config.write_text(f"{told}verbosity 4\n")
         images, work = self.folder / "images", self.folder / "work"
         places = ("--image-path", str(images), "--work-path", str(work))
         command = (*self._runc, "checkpoint", "--leave-running", *places, container.id)
@@ -84,10 +121,30 @@ class Runc:
         run(command)
         ended = perf_counter()
         run(("rm", "-r", str(images)))
-        return ended - started
+        log = (work / "dump.log").read_text(errors="replace")
+        return Dump(milliseconds=1e3 * (ended - started), freezing_ms=freezing_ms(log))
 
     def delete(self, container: Container) -> None:
         run((*self._runc, "delete", "--force", container.id))
+
+    def _spec(self, number: int, name: str, *, config: Path, mark: Path | None) -> dict[str, Any]:
+        namespaces = [{"type": each} for each in ("pid", "ipc", "uts", "mount")]
+        return {
+            "ociVersion": "1.0.2",
+            "root": {"path": str(self.folder / "rootfs")},
+            "process": {
+                "user": {"uid": 0, "gid": 0},
+                "args": ["/bin/busybox", "sh", "-c", ""],
+                "env": ["PATH=/bin"],
+                "cwd": "/",
+            },
+            "mounts": _mounts(mark),
+            "annotations": {"org.criu.config": str(config)},
+            "linux": {
+                "cgroupsPath": f"{self.cgroups.pods}/pod{_POD.format(number)}/{name}",
+                "namespaces": [*namespaces, {"type": "network", "path": str(self.network)}],
+            },
+        }
 
     @property
     def _runc(self) -> tuple[str, ...]:
@@ -101,8 +158,10 @@ class Bench:
     Attributes:
         program: gpuslice-hook as the plugin installed it.
         told: what the plugin told CRIU of it, as a configuration.
+        mark: the file that its CDI spec mounts into its containers.
         claimed: a container with a claim.
-        other: one without.
+        large: the same with `LARGE_MIB` of memory.
+        others: some without.
     """
 
     node: HookedNode
@@ -110,8 +169,10 @@ class Bench:
     program: Path
     told: str
     claim: str
+    mark: Path
     claimed: Container
-    other: Container
+    large: Container
+    others: tuple[Container, ...]
 
     def wait_over(self, *, count: int) -> None:
         """Wait until there were so many operations, and none is under way.
@@ -134,6 +195,7 @@ def bench(folder: Path) -> Iterator[Bench]:
     """Start all of it in an empty folder, and leave nothing behind."""
     with ExitStack() as cleanup:
         node = cleanup.enter_context(_node(folder))
+        _in_memory(folder / "run", cleanup)
         names, kubelet = folder / "names.sock", FakeKubelet()
         cleanup.enter_context(serving(names, kubelet))
         cleanup.enter_context(node.plugin(pod_resources_socket=str(names), log_format="json"))
@@ -142,12 +204,15 @@ def bench(folder: Path) -> Iterator[Bench]:
         eventually(lambda: node.checkpointable() == {True}, 60, "the node can checkpoint")
         claim = node.claim(1, checkpoint="Required")
         node.rig.kubelet.prepare("pod", [claim])
-        kubelet.pods = (pod("trainer", main=(claim.ref.name,)),)
         uid = claim.ref.uid
+        kubelet.pods = (_told(node, claim),)
+        mark = (folder / "run/claims" / uid).resolve()
         runc = cleanup.enter_context(_runc(folder / "runc"))
+        runc.install()
+        kinds = ((mark, False), (mark, True), *(((None, False),) * OTHERS))
         containers = []
-        for number, mark in ((1, node.rig.root / "run/claims" / uid), (2, None)):
-            containers.append(runc.start(number, mark=mark))
+        for number, (each, large) in enumerate(kinds, start=1):
+            containers.append(runc.start(number, mark=each, large=large))
             cleanup.callback(runc.delete, containers[-1])
         yield Bench(
             node=node,
@@ -155,9 +220,28 @@ def bench(folder: Path) -> Iterator[Bench]:
             program=node.host / PROGRAM[1:],
             told=f"action-script {node.host / PROGRAM[1:]}\n",
             claim=uid,
+            mark=mark,
             claimed=containers[0],
-            other=containers[1],
+            large=containers[1],
+            others=tuple(containers[2:]),
         )
+
+
+def _told(node: HookedNode, claim: KubeletClaim) -> messages.PodResources:
+    """What the kubelet tells of the one pod with the claim."""
+    told = pod("trainer", main=(claim.ref.name,))
+    (claims,) = told.containers[0].dynamic_resources[0].claim_resources
+    del claims.cdi_devices[:]
+    for name in node.rig.kubelet.cdi_ids(claim.ref.uid):
+        claims.cdi_devices.add(name=name)
+    return told
+
+
+def _in_memory(path: Path, cleanup: ExitStack) -> None:
+    """Let a folder be in memory, as /run is on a node, if there is room; else it is on the disk."""
+    shared = Path("/dev/shm")
+    if os.access(shared, os.W_OK):
+        path.symlink_to(cleanup.enter_context(TemporaryDirectory(dir=shared)))
 
 
 @contextmanager
@@ -195,7 +279,7 @@ def _runc(folder: Path) -> Iterator[Runc]:
         holder.wait()
 
 
-def _spec(group: str, network: Path, *, config: Path, mark: Path | None) -> Mapping[str, Any]:
+def _mounts(mark: Path | None) -> list[dict[str, Any]]:
     mounts: list[dict[str, Any]] = [
         {"destination": "/proc", "type": "proc", "source": "proc"},
         {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["mode=755"]},
@@ -204,20 +288,12 @@ def _spec(group: str, network: Path, *, config: Path, mark: Path | None) -> Mapp
     if mark is not None:
         options = ["ro", "nosuid", "nodev", "bind"]
         mounts.append({"destination": MARKER_PATH, "source": str(mark), "options": options})
-    namespaces: list[dict[str, str]] = [{"type": each} for each in ("pid", "ipc", "uts", "mount")]
-    return {
-        "ociVersion": "1.0.2",
-        "root": {"path": "rootfs"},
-        "process": {
-            "user": {"uid": 0, "gid": 0},
-            "args": ["/bin/busybox", "sh", "-c", _SCRIPT.replace("sleep", "/bin/busybox sleep")],
-            "env": ["PATH=/bin"],
-            "cwd": "/",
-        },
-        "mounts": mounts,
-        "annotations": {"org.criu.config": str(config)},
-        "linux": {
-            "cgroupsPath": group,
-            "namespaces": [*namespaces, {"type": "network", "path": str(network)}],
-        },
-    }
+    return mounts
+
+
+def _is_up(container: Container, *, large: bool) -> bool:
+    """Whether its processes are there, and have the memory that they are to have."""
+    pids = Path(f"/proc/{container.pid}/task/{container.pid}/children").read_text().split()
+    pages = [int(Path(f"/proc/{each}/statm").read_text().split()[1]) for each in pids]
+    enough = not large or max(pages, default=0) * os.sysconf("SC_PAGE_SIZE") >= LARGE_MIB << 20
+    return len(pids) == len(_SMALL.split("&")) - 1 and enough
