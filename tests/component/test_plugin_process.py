@@ -12,6 +12,7 @@ from urllib.request import urlopen
 import pytest
 
 from dra_driver.model.health import HealthStatus
+from dra_driver.sim.api_faults import Fault
 from dra_driver.sim.kubelet_values import KubeletError
 from tests import builders
 from tests.component.node_rig import NodeRig, node_rig, simulation
@@ -116,6 +117,19 @@ def test_plugin_tells_a_sick_gpu_to_the_kubelet_and_the_scheduler(root: Path) ->
         rig.simulation.write_text(simulation() + event)
         eventually(lambda: sick in _unhealthy(rig), 10, "the kubelet hears of the sick GPU")
         eventually(lambda: _tainted(rig) == [sick], 10, "its device is tainted")
+
+
+def test_plugin_prepares_while_a_write_of_its_slices_hangs(root: Path) -> None:
+    with node_rig(root, simulation=simulation()) as rig, rig.plugin():
+        rig.wait_ready()
+        claim = rig.allocate(1, [builders.share_result(rig.gpus()[0])])
+        rig.api.faults.add(Fault(verb="update", resource="resourceslices", delay_s=600.0))
+        event = f"events:\n- {{gpu: {builders.uuid(1)}, xid: 79}}\n"
+        rig.simulation.write_text(simulation() + event)
+        eventually(lambda: rig.api.faults.pending() == 0, 20, "the write hangs")
+        rig.kubelet.prepare("pod", [claim])
+        rig.kubelet.unprepare("pod")
+        assert _tainted(rig) == []
 
 
 def test_plugin_offers_gpus_when_the_driver_is_loaded_late(root: Path) -> None:

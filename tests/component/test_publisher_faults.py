@@ -65,6 +65,19 @@ def test_publisher_converges_with_growing_pauses_when_the_server_fails(
         assert max(pauses) < FAST.retry_cap_s + 0.5
 
 
+def test_publisher_converges_when_writes_hang(server: SimApiServer, kubeconfig: Path) -> None:
+    with Running(kubeconfig=kubeconfig, inventory=None) as running:
+        running._api._transport._answer_timeout_s = 0.3
+        server.faults.add(Fault(verb="create", resource=SLICES, times=2, delay_s=600.0))
+        running.set(node(1))
+        running.wait_published()
+        server.faults.add(Fault(verb="update", resource=SLICES, times=2, delay_s=600.0))
+        running.set(sick(node(1), builders.uuid(0)))
+        wait_until(lambda: devices(server)[0].get("taints"))
+        running.wait_published()
+        assert server.faults.pending() == 0
+
+
 @pytest.mark.parametrize(
     "fault",
     [
