@@ -16,6 +16,8 @@ import urllib3
 from urllib3.connection import HTTPConnection
 
 _FIRST_ERROR = 400
+FIRST_FINAL = 200
+"""What follows an earlier status on a connection is the answer, not to be taken for the next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +98,8 @@ class KeptConnections:
                 socket.settimeout(timeout_s)
             connection.send(line.encode("ascii") + head)
             response.begin()
+            if response.status < FIRST_FINAL:
+                raise HTTPException(f"status {response.status} is no answer yet")
             data = response.read()
             reusable = not response.will_close
         finally:

@@ -14,7 +14,7 @@ from urllib3.connection import HTTPConnection
 
 from dra_driver.adapters.kube_errors import answer_error, watch_error
 from dra_driver.adapters.kube_json import parse
-from dra_driver.adapters.kube_kept import Answer, KeptConnections
+from dra_driver.adapters.kube_kept import FIRST_FINAL, Answer, KeptConnections
 from dra_driver.errors import AdapterError
 from dra_driver.ports import Json
 
@@ -169,7 +169,7 @@ class Transport:
     ) -> urllib3.BaseHTTPResponse:
         headers = self._headers(body)
         try:
-            return self._pool.request(
+            response = self._pool.request(
                 method,
                 self.server + _target(path, query),
                 body=None if body is None else json.dumps(body).encode(),
@@ -182,6 +182,11 @@ class Transport:
             )
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise _broken(what, error) from error
+        if response.status < FIRST_FINAL:
+            response.close()
+            early = urllib3.exceptions.ProtocolError(f"status {response.status} is no answer yet")
+            raise _broken(what, early)
+        return response
 
     def _headers(self, body: Json | None) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": self._user_agent}

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gzip
-import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from threading import Thread
 
 import pytest
@@ -14,80 +12,10 @@ import urllib3
 
 from dra_driver.adapters.kube_transport import Transport
 from dra_driver.errors import AdapterError
+from tests.fakes.scripted_server import OK, ScriptedServer
 from tests.waiting import eventually
 
-OK = b'HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{"a":1}'
 ZIPPED = gzip.compress(b'{"a":1}')
-
-
-class ScriptedServer:
-    """Answers requests with bytes in turn, the last ones again and again.
-
-    Attributes:
-        answers: those to come; an empty one is silence, one that ends with EOF is the
-            connection's last.
-        heads: all requests, each with the number of its connection.
-        ended: connections whose client has closed them.
-    """
-
-    EOF = b"<eof>"
-
-    def __init__(self) -> None:
-        self.answers = [OK]
-        self.heads: list[tuple[int, str]] = []
-        self.ended: list[int] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self._open: list[socket.socket] = []
-        self._threads = [Thread(target=self._accept, name="scripted")]
-        self._threads[0].start()
-
-    def stop(self) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._threads[0].join()
-        self._listener.close()
-        for each in self._open:
-            with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join()
-        for each in self._open:
-            each.close()
-
-    def say(self, unasked: bytes) -> None:
-        """Send something on the latest connection."""
-        self._open[-1].sendall(unasked)
-
-    def connections(self) -> list[int]:
-        """Of each request."""
-        return [number for number, _ in self.heads]
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            thread = Thread(target=self._serve, args=(connection, len(self._open)), name="scripted")
-            self._open.append(connection)
-            self._threads.append(thread)
-            thread.start()
-
-    def _serve(self, connection: socket.socket, number: int) -> None:
-        rest = b""
-        try:
-            while received := connection.recv(65536):
-                *heads, rest = (rest + received).split(b"\r\n\r\n")
-                for head in heads:
-                    self.heads.append((number, head.decode()))
-                    answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-                    connection.sendall(answer.removesuffix(self.EOF))
-                    if answer.endswith(self.EOF):
-                        connection.shutdown(socket.SHUT_RDWR)
-                        return
-        except OSError:
-            pass
-        self.ended.append(number)
 
 
 class Tokens:
@@ -203,10 +131,11 @@ def test_get_understands_the_answer_when_the_connection_is_kept(
         (OK[:-2] + ScriptedServer.EOF, "IncompleteRead"),
         (b"HTTP/1.1 200 OK\r\nContent-Le" + ScriptedServer.EOF, "no answer|no JSON"),
         (b"SSH-2.0\r\n", "BadStatusLine"),
+        (b"HTTP/1.1 103 Early Hints\r\n\r\n", "status 103"),
         (b"", "TimeoutError"),
         (OK[:-2], "TimeoutError"),
     ],
-    ids=["gone", "cut", "cut-head", "rubbish", "silent", "stalled"],
+    ids=["gone", "cut", "cut-head", "rubbish", "early", "silent", "stalled"],
 )
 def test_get_fails_and_gives_the_connection_up_when_the_kept_one_breaks(
     server: ScriptedServer, transport: Transport, broken: bytes, cause: str
@@ -223,6 +152,16 @@ def test_get_fails_and_gives_the_connection_up_when_the_kept_one_breaks(
         eventually(lambda: server.ended == [0], 30.0, "the client's end of the connection")
     assert get(transport) == {"a": 1}
     assert server.connections() == [0, 0, 1]
+
+
+def test_get_fails_and_gives_the_new_connection_up_when_its_answer_is_yet_to_come(
+    server: ScriptedServer, transport: Transport
+) -> None:
+    server.answers = [b"HTTP/1.1 103 Early Hints\r\n\r\n", OK]
+    with pytest.raises(AdapterError, match=r"no answer .*status 103"):
+        get(transport)
+    eventually(lambda: server.ended == [0], 30.0, "the client's end of the connection")
+    assert get(transport) == {"a": 1}
 
 
 def test_get_asks_again_with_another_token_when_the_kept_connection_is_refused(
