@@ -272,7 +272,8 @@ class Staged:
         """Remove the file unless it was committed; once."""
         try:
             if not self._in_place:
-                with suppress(FileNotFoundError):
+                # One that stays is swept later; a failure here would hide the one that led to it.
+                with suppress(OSError):
                     os.unlink(self._path)
         finally:
             os.close(self._descriptor)

@@ -41,9 +41,11 @@ class Ahead:
         self._specs[name].place()
 
     def close(self) -> None:
-        for gpu in self._shares:
-            # The failure that ended the work is the one to tell.
-            with suppress(AdapterError, ClaimError):
-                self.end_shares(gpu)
-        for spec in self._specs.values():
-            spec.close()
+        try:
+            for gpu in self._shares:
+                # The failure that ended the work is the one to tell.
+                with suppress(AdapterError, ClaimError):
+                    self.end_shares(gpu)
+        finally:
+            for spec in self._specs.values():
+                spec.close()

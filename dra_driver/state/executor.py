@@ -136,18 +136,25 @@ class Executor:
 
     def _begin(self, record: Record, records: Records, deadline: Deadline, ahead: Ahead) -> None:
         for step in record.steps:
-            match step:
-                case EnsureShare(share=share):
-                    shares = self._shares_of(share.gpu, records)
-                    ahead.begin_shares(
-                        share.gpu, partial(self._shares.begin, share.gpu, shares, deadline)
-                    )
-                case WriteCdiSpec(name=name, content=content):
-                    ahead.stage_spec(name, partial(self._specs.stage, name, content))
-                case SetTimeSlice() | MarkClaim():
-                    pass
-                case _ as never:
-                    assert_never(never)
+            try:
+                self._begin_step(step, records, deadline, ahead)
+            except BaseException:
+                self._count(step, "run", "failed")
+                raise
+
+    def _begin_step(self, step: Step, records: Records, deadline: Deadline, ahead: Ahead) -> None:
+        match step:
+            case EnsureShare(share=share):
+                shares = self._shares_of(share.gpu, records)
+                ahead.begin_shares(
+                    share.gpu, partial(self._shares.begin, share.gpu, shares, deadline)
+                )
+            case WriteCdiSpec(name=name, content=content):
+                ahead.stage_spec(name, partial(self._specs.stage, name, content))
+            case SetTimeSlice() | MarkClaim():
+                pass
+            case _ as never:
+                assert_never(never)
 
     def _finish(self, step: Step, ahead: Ahead) -> None:
         match step:
@@ -224,4 +231,8 @@ class Executor:
             seconds = self._clock.monotonic_s() - started_s
             kind = type(step).__name__
             self._recorder.observe("step_seconds", seconds, step=kind, direction=direction)
-            self._recorder.count("steps_total", step=kind, direction=direction, outcome=outcome)
+            self._count(step, direction, outcome)
+
+    def _count(self, step: Step, direction: str, outcome: str) -> None:
+        kind = type(step).__name__
+        self._recorder.count("steps_total", step=kind, direction=direction, outcome=outcome)

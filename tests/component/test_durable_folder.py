@@ -82,3 +82,18 @@ def test_folder_keeps_the_old_content_and_no_leftover_when_a_file_is_not_committ
         assert folder.read("a") == b"old"
     assert folder.read("a") == b"old"
     assert folder.names() == ("a",)
+
+
+def test_folder_tells_why_a_file_is_not_in_place_when_it_cannot_be_removed_either(
+    tmp_path: Path,
+) -> None:
+    folder = Watched(tmp_path / "folder")
+
+    def place_where_no_folder_is_any_more() -> None:
+        with folder.staged("a", b"1") as staged:
+            folder.path.rename(tmp_path / "away")
+            folder.path.touch()
+            staged.commit()
+
+    with pytest.raises(AdapterError, match="a file stands where a folder is needed"):
+        place_where_no_folder_is_any_more()

@@ -10,7 +10,7 @@ import pytest
 
 from dra_driver.adapters.claim_markers import MarkerFiles
 from dra_driver.adapters.clock import SystemClock
-from dra_driver.errors import AdapterError, NotReady, Reason
+from dra_driver.errors import AdapterError, FatalError, NotReady, Reason
 from dra_driver.model.deadline import Deadline
 from dra_driver.model.device import GpuUuid
 from dra_driver.model.record import Record
@@ -128,6 +128,17 @@ def test_run_removes_the_spec_that_it_wrote_out_when_shares_cannot_be_enforced()
     assert ports.log == ["begin", "stage", "wait", "close"]
 
 
+def test_run_removes_the_spec_that_it_wrote_out_when_the_process_is_to_end() -> None:
+    ports = Overlapping()
+    first, *rest = ONE.steps
+    assert isinstance(first, EnsureShare)
+    second = replace(first, share=replace(first.share, gpu=uuid(1)))
+    ports.shares.broken = FatalError("the run folder is gone")
+    with pytest.raises(FatalError):
+        ports.executor.run(replace(ONE, steps=(first, second, *rest)), {}, SOON)
+    assert ports.log == ["begin", "begin", "stage", "wait", "wait", "close"]
+
+
 def test_run_waits_for_shares_that_it_began_when_the_spec_cannot_be_written() -> None:
     ports = Overlapping()
 
@@ -139,6 +150,8 @@ def test_run_waits_for_shares_that_it_began_when_the_spec_cannot_be_written() ->
     with pytest.raises(AdapterError, match="disk full"):
         ports.executor.run(ONE, {}, SOON)
     assert ports.log == ["begin", "wait"]
+    labels = {"step": "WriteCdiSpec", "direction": "run"}
+    assert ports.recorder.counted("steps_total", outcome="failed", **labels) == 1
 
 
 def test_run_enforces_two_shares_of_one_gpu_at_once() -> None:
