@@ -208,6 +208,8 @@ class RecordFiles:
                 return
             self._forget(uid)
             content = self._folder.read(name)
+        except FileNotFoundError:
+            content = None
         except OSError as error:
             if error.errno in _PASSING:
                 # The entry is as good as ever: whoever asks now has to ask again.
@@ -215,10 +217,14 @@ class RecordFiles:
                     raise
             self._set_aside(name, f"it cannot be read: {error.strerror}", locked)
             return
+        if content is None:
+            # Somebody removed it, by hand or without this lock file; a successor is not to suffer.
+            self._forget(uid)
+            return
         if content == b"":
             self._drop(name, locked)
             return
-        decoded = codec.decode(content or b"")
+        decoded = codec.decode(content)
         match decoded:
             case Record() if decoded.claim.uid == uid:
                 self._remember(decoded, identity)

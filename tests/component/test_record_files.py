@@ -226,6 +226,15 @@ def test_journal_loses_nothing_when_the_process_is_out_of_descriptors(
     assert uids(journal) == [claim_uid(1)]
 
 
+def test_journal_sets_no_successor_aside_when_an_entry_vanishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(open_journal(tmp_path), 1)
+    # It is listed, and gone when it is read.
+    monkeypatch.setattr(DurableFolder, "read", lambda folder, name: None)
+    assert uids(open_journal(tmp_path)) == []
+
+
 def test_journal_leaves_a_newer_entry_byte_equal(tmp_path: Path) -> None:
     recorder = FakeRecorder()
     (tmp_path / "claims").mkdir()
