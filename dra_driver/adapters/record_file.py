@@ -220,10 +220,13 @@ class RecordFiles:
         if content is None:
             # Somebody removed it, by hand or without this lock file; a successor is not to suffer.
             self._forget(uid)
-            return
-        if content == b"":
+        elif content == b"":
             self._drop(name, locked)
-            return
+        else:
+            self._take_in(uid, content, identity, locked)
+
+    def _take_in(self, uid: str, content: bytes, identity: _Identity, locked: OpenFile) -> None:
+        name = f"{uid}{ENDING}"
         decoded = codec.decode(content)
         match decoded:
             case Record() if decoded.claim.uid == uid:
