@@ -238,8 +238,9 @@ class _Parser:
         return value
 
     def _text(self, value: object, path: str) -> str:
-        if not isinstance(value, str) or not value:
-            raise self._malformed(path, value, "a string that is not empty")
+        # Half a surrogate pair, which JSON can hold, could not be told to the kubelet.
+        if not (isinstance(value, str) and value and value.isprintable()):
+            raise self._malformed(path, value, "a string of printable characters")
         return value
 
     def _malformed(self, path: str, value: object, supported: str) -> ClaimRejected:

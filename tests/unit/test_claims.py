@@ -187,7 +187,11 @@ def test_parse_claim_reads_extended_resource_claims() -> None:
         ),
         (
             {"results": [share_result("d") | {"shareID": 5}]},
-            "results[0].shareID: 5 is not supported: write a string that is not empty",
+            "results[0].shareID: 5 is not supported: write a string of printable characters",
+        ),
+        (
+            {"results": [share_result("d") | {"shareID": "s\ud800"}]},
+            r'results[0].shareID: "s\ud800" is not supported: write a string of printable',
         ),
         (
             {"config": [config(["a"])]},  # type: ignore[arg-type]
