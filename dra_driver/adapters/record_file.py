@@ -186,10 +186,11 @@ class RecordFiles:
 
     def _remember(self, record: Record, identity: _Identity) -> None:
         uid = record.claim.uid
-        self._identities[uid] = identity
         self._records[uid] = record
         for key in _keys(record):
             self._by_key.setdefault(key, {})[uid] = record
+        # Last: an entry whose identity is known is never read again.
+        self._identities[uid] = identity
 
     def _forget(self, uid: str) -> None:
         self._identities.pop(uid, None)
