@@ -163,6 +163,7 @@ def operation_message(operation: Operation, now_s: float) -> api.Operation:
             api.DeviceMapping(old_uuid=each.old, new_uuid=each.new) for each in operation.device_map
         ],
         warnings=operation.warnings,
+        acknowledged=operation.acknowledged,
     )
 
 

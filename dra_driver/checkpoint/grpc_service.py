@@ -96,12 +96,13 @@ class CheckpointHookService(api_grpc.CheckpointHookServicer):
             )
 
     def Abort(  # noqa: N802
-        self, request: api.OperationRef, context: grpc.ServicerContext
+        self, request: api.AbortRequest, context: grpc.ServicerContext
     ) -> api.Operation:
         with _spelled(context):
             named = messages.operation_id(request.operation_id)
             deadline = self._deadline(context, _ABORT_S)
-            return self._operation(self._handler.abort(named, deadline), context)
+            answer = self._handler.abort(named, deadline, acknowledge=request.acknowledge)
+            return self._operation(answer, context)
 
     def _called(
         self,

@@ -64,9 +64,17 @@ class Handler:
         """All by start time, then id. Raises AdapterError."""
         return self._engine.table.all()
 
-    def abort(self, operation_id: str, deadline: Deadline) -> HookAnswer:
-        """Let an operation be undone; one that has ended is answered as it is."""
-        answer = self._guarded(lambda: self._abort(operation_id, deadline))
+    def abort(
+        self, operation_id: str, deadline: Deadline, *, acknowledge: bool = False
+    ) -> HookAnswer:
+        """Let an operation be undone; one that has ended is answered as it is.
+
+        Args:
+            operation_id: of the operation.
+            deadline: for whoever works on it to let go.
+            acknowledge: let its broken GPU state be of no account, where it ended so.
+        """
+        answer = self._guarded(lambda: self._abort(operation_id, deadline, acknowledge=acknowledge))
         self._kick()
         return answer
 
@@ -93,6 +101,9 @@ class Handler:
             repeated = self._repeated(request)
             if repeated is not None:
                 return repeated
+            if found.records and self._left_s(deadline) <= 0:
+                # Whoever asked has left: nothing may be begun that nobody would end.
+                return _busy()
             if restore:
                 answer = self._pre_restore.answer(request, found)
             else:
@@ -123,18 +134,18 @@ class Handler:
             return HookAnswer(code=Code.NOT_FOUND, text=text)
         return HookAnswer(operation=operation)
 
-    def _abort(self, operation_id: str, deadline: Deadline) -> HookAnswer:
+    def _abort(self, operation_id: str, deadline: Deadline, *, acknowledge: bool) -> HookAnswer:
         with self._engine.locks.held(operation_id, self._left_s(deadline)) as got:
             found = self._known(operation_id)
             operation = found.operation
-            if operation is None or operation.state.final:
+            if operation is None or (operation.state.final and not acknowledge):
                 return found
             if not got:
                 return _busy()
-            if not can_abort(operation):
+            if not operation.state.final and not can_abort(operation):
                 text = f"operation {operation_id} is {operation.state}, too late to undo it"
                 return HookAnswer(code=Code.FAILED_PRECONDITION, text=text, operation=operation)
-            event = Aborted(text="it was aborted")
+            event = Aborted(text="it was aborted", acknowledge=acknowledge)
             return HookAnswer(operation=self._engine.advance(operation, event, now=False))
 
     def _guarded(self, work: Callable[[], HookAnswer]) -> HookAnswer:

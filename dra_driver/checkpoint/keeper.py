@@ -9,6 +9,7 @@ from dra_driver import log
 from dra_driver.checkpoint.engine import Engine
 from dra_driver.errors import AdapterError
 from dra_driver.model.checkpoint import Operation, OperationState
+from dra_driver.plan.broken_state import left_broken, processes_left_broken
 from dra_driver.plan.operation_values import Aborted, Rebooted, RunnerEnded, Tick
 from dra_driver.plan.operations import can_abort
 
@@ -55,8 +56,20 @@ class Keeper:
                     self._start(workers, operation.id)
                 if clock.monotonic_s() >= prune_s:
                     prune_s = clock.monotonic_s() + _PRUNE_S
-                    self._prune()
+                    self._pruned()
                 self._wait(stop, busy=bool(open_now))
+
+    def prune(self) -> None:
+        """Forget what ended long ago, but nothing that still tells of a GPU's health.
+
+        Raises AdapterError.
+        """
+        engine = self._engine
+        operations = engine.table.all()
+        left = processes_left_broken(operations)
+        ended = frozenset(each for each in left if not engine.world.alive(each))
+        broken = left_broken(operations, engine.world.records(), ended=ended)
+        engine.table.prune(engine.world.clock.wall_s(), spared={each.id for each in broken})
 
     def open(self) -> tuple[Operation, ...]:
         """Operations that are under way."""
@@ -119,9 +132,9 @@ class Keeper:
                 return
             left_s -= self._interval_s
 
-    def _prune(self) -> None:
+    def _pruned(self) -> None:
         try:
-            self._engine.table.prune(self._engine.world.clock.wall_s())
+            self.prune()
         except AdapterError as error:
             self._tell("", str(error))
 

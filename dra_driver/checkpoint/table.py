@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Condition, Lock
 
@@ -77,12 +77,12 @@ class OperationTable:
         if lasts(operation) and operation.id not in self._lasting:
             self._save(operation, lasting=True)
 
-    def prune(self, now_wall_s: float) -> None:
-        """Forget what ended long ago. Raises AdapterError."""
+    def prune(self, now_wall_s: float, *, spared: Collection[str] = ()) -> None:
+        """Forget what ended long ago but for `spared`, by id. Raises AdapterError."""
         ended = [each for each in self.all() if each.state.final]
         old = {each.id for each in ended if now_wall_s - each.changed_wall_s > KEPT_S}
         beyond = {each.id for each in ended[: max(0, len(ended) - KEPT)]}
-        for each in sorted(old | beyond):
+        for each in sorted((old | beyond).difference(spared)):
             self._store.forget(each)
             with self._lock:
                 self._lasting.discard(each)

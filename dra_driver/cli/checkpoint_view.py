@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 import typer
 
@@ -11,6 +13,12 @@ from dra_driver.app.operations_command import OperationRow, OperationsReport
 from dra_driver.app.restore_command import RestoreReport
 from dra_driver.cli.tables import open_console, plain_table
 from dra_driver.plan.operation_choice import word
+
+_UNHEALTHY = (
+    "the GPU of an operation that failed unhealthy takes no new pods until its pod is deleted, or"
+    " until, in the plugin's pod of that node, `gpuslice hook Abort"
+    ' \'{"operationId": "…", "acknowledge": true}\'` lets its state be of no account'
+)
 
 
 def print_checkpoint(report: CheckpointReport) -> None:
@@ -55,6 +63,8 @@ def print_operations(report: OperationsReport) -> None:
         "Message": "left",
     }
     open_console().print(plain_table(columns, map(_cells, report.rows)))
+    if any(map(_is_unhealthy, report.rows)):
+        _note(_UNHEALTHY)
 
 
 def _next(report: CheckpointReport) -> str:
@@ -74,13 +84,24 @@ def _cells(row: OperationRow) -> tuple[object, ...]:
         row.node,
         operation.get("operationId"),
         word(str(operation.get("kind", ""))),
-        word(str(operation.get("state", ""))),
+        _state(operation),
         f"{target.get('podNamespace', '')}/{target.get('podName', '')}",
         target.get("containerName"),
         started.isoformat(sep=" ", timespec="seconds"),
         f"{left_s:.0f}" if left_s else "",
         operation.get("message"),
     )
+
+
+def _state(operation: Mapping[str, Any]) -> str:
+    acknowledged = ", acknowledged" if operation.get("acknowledged") else ""
+    return f"{word(str(operation.get('state', '')))}{acknowledged}"
+
+
+def _is_unhealthy(row: OperationRow) -> bool:
+    operation = row.operation
+    unhealthy = operation.get("state") == "STATE_FAILED_UNHEALTHY"
+    return unhealthy and not operation.get("acknowledged")
 
 
 def _note(text: str) -> None:

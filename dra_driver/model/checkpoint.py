@@ -217,6 +217,8 @@ class Operation:
         ending: the final state that ROLLING_BACK, CAPTURED and VERIFYING lead to if all goes well.
         text: why it failed: the first cause.
         answers: one for each phase that was answered, in that order.
+        acknowledged: of one that ended FAILED_UNHEALTHY: a person answers for what runs on, so that
+            its GPUs count as healthy.
     """
 
     id: str
@@ -242,6 +244,7 @@ class Operation:
     text: str = ""
     warnings: tuple[str, ...] = ()
     answers: tuple[StoredAnswer, ...] = ()
+    acknowledged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

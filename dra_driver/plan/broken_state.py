@@ -17,6 +17,8 @@ BROKEN_STATE: Final = "broken-state"
 
 _MESSAGE_MAX = 1024
 
+_Held = dict[tuple[str, str], Record]
+
 
 def processes_left_broken(operations: Iterable[Operation]) -> tuple[ProcessRef, ...]:
     """Processes of containers whose GPU state is broken, whether they still run or not; sorted."""
@@ -29,25 +31,37 @@ def broken_gpus(
 ) -> tuple[DeviceHealth, ...]:
     """Give the GPUs on which containers run on with broken state, by UUID; the first one tells.
 
-    That is over when the claim is unprepared, with the boot, or when all processes that are known
-    of the container have ended: what comes after them begins anew.
+    Args as of `left_broken`.
+    """
+    held = _held(records)
+    found: dict[str, DeviceHealth] = {}
+    for operation in left_broken(operations, held.values(), ended=ended):
+        for record in _records(operation, held):
+            for gpu in record.gpus:
+                found.setdefault(gpu, _health(gpu, operation))
+    return tuple(found[gpu] for gpu in sorted(found))
+
+
+def left_broken(
+    operations: Iterable[Operation], records: Iterable[Record], *, ended: frozenset[ProcessRef]
+) -> tuple[Operation, ...]:
+    """Give those whose containers run on with broken state, in their order.
+
+    That is over when the claim is unprepared, with the boot, when a person has acknowledged it, or
+    when all processes that are known of the container have ended: what comes after them begins
+    anew.
 
     Args:
         operations: in the order in which they began.
         records: of all claims.
         ended: those of `processes_left_broken` that run no more.
     """
-    held = {(record.claim.uid, record.boot_id): record for record in records}
-    found: dict[str, DeviceHealth] = {}
-    for operation in filter(_is_broken, operations):
-        processes = _processes(operation)
-        if processes and ended.issuperset(processes):
-            continue
-        for claim in operation.claims:
-            record = held.get((claim.uid, operation.boot_id))
-            for gpu in record.gpus if record is not None else ():
-                found.setdefault(gpu, _health(gpu, operation))
-    return tuple(found[gpu] for gpu in sorted(found))
+    held = _held(records)
+    return tuple(
+        operation
+        for operation in filter(_is_broken, operations)
+        if _records(operation, held) and not _has_ended(operation, ended)
+    )
 
 
 def with_broken(inventory: Inventory | None, broken: tuple[DeviceHealth, ...]) -> Inventory | None:
@@ -67,7 +81,22 @@ def with_broken(inventory: Inventory | None, broken: tuple[DeviceHealth, ...]) -
 def _is_broken(operation: Operation) -> bool:
     # Without an owner of the GPU's side nothing was done to it.
     unhealthy = operation.state is OperationState.FAILED_UNHEALTHY
-    return unhealthy and operation.owner is not GpuOwner.NONE
+    done_to = operation.owner is not GpuOwner.NONE
+    return unhealthy and done_to and not operation.acknowledged
+
+
+def _held(records: Iterable[Record]) -> _Held:
+    return {(record.claim.uid, record.boot_id): record for record in records}
+
+
+def _records(operation: Operation, held: _Held) -> tuple[Record, ...]:
+    found = (held.get((claim.uid, operation.boot_id)) for claim in operation.claims)
+    return tuple(record for record in found if record is not None)
+
+
+def _has_ended(operation: Operation, ended: frozenset[ProcessRef]) -> bool:
+    processes = _processes(operation)
+    return bool(processes) and ended.issuperset(processes)
 
 
 def _processes(operation: Operation) -> frozenset[ProcessRef]:

@@ -8,7 +8,15 @@ from typing import Final
 from dra_driver.model.checkpoint import Code, Kind, Operation, OperationState, Outcome
 from dra_driver.plan.operation_moves import lost, refs
 from dra_driver.plan.operation_times import kill_s, rollback_s, verify_s
-from dra_driver.plan.operation_values import Effect, KillContainer, Look, Problem, TellPod
+from dra_driver.plan.operation_values import (
+    Aborted,
+    Effect,
+    Event,
+    KillContainer,
+    Look,
+    Problem,
+    TellPod,
+)
 
 CHECKPOINT_FAILED: Final = "GPUCheckpointFailed"
 RESTORE_FAILED: Final = "GPURestoreFailed"
@@ -85,6 +93,14 @@ def rebooted(operation: Operation) -> Stepped:
         return replace(operation, processes=gone, state=operation.ending), ()
     told = with_cause(operation, Problem(code=Code.ABORTED, text="the node was restarted"))
     return replace(told, processes=gone, state=S.FAILED_CLEAN), ()
+
+
+def ended(operation: Operation, event: Event) -> Operation:
+    """Give one in a final state as it is after an event."""
+    acknowledge = isinstance(event, Aborted) and event.acknowledge
+    if acknowledge and operation.state is S.FAILED_UNHEALTHY:
+        return replace(operation, acknowledged=True)
+    return operation
 
 
 def is_unheard(operation: Operation) -> bool:

@@ -71,6 +71,7 @@ def encode_operation(operation: Operation) -> str:
         "text": operation.text,
         "warnings": list(operation.warnings),
         "answers": [_answer_json(each) for each in operation.answers],
+        "acknowledged": operation.acknowledged,
     }
     return json.dumps(body, sort_keys=True, separators=(",", ":")) + "\n"
 
@@ -160,6 +161,7 @@ def _operation(body: Mapping[str, Any]) -> Operation:
         text=str(body.get("text", "")),
         warnings=tuple(map(str, body.get("warnings", ()))),
         answers=tuple(map(_answer, body.get("answers", ()))),
+        acknowledged=bool(body.get("acknowledged", False)),
     )
 
 

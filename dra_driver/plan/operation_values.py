@@ -72,7 +72,15 @@ class RunnerEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aborted:
+    """Somebody gives it up.
+
+    Attributes:
+        acknowledge: a person answers for the container, where it was left with broken GPU state;
+            of no meaning before it has ended.
+    """
+
     text: str
+    acknowledge: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,7 @@ from dra_driver.plan.operation_ends import (
     LEASED,
     UNHEARD,
     Stepped,
+    ended,
     give_up,
     is_unheard,
     kill,
@@ -75,13 +76,13 @@ def step(operation: Operation, event: Event, now_s: float) -> Stepped:
     """Give the operation after an event, and what is to be done next.
 
     Args:
-        operation: as stored; one in a final state stays as it is.
+        operation: as stored; one in a final state stays as it is, but for being acknowledged.
         event: what happened.
         now_s: on the monotonic clock of the operation's boot.
     """
     stepped: Stepped = (operation, ())
     if operation.state.final:
-        return stepped
+        return ended(operation, event), ()
     match event:
         case Tick():
             stepped = _tick(operation, now_s)

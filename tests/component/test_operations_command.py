@@ -30,6 +30,17 @@ def test_operations_of_all_nodes_are_listed(site: Site) -> None:
     assert site.node.called("ListOperations") == [{"unfinishedOrFailed": True}] * 2
 
 
+def test_operation_that_failed_unhealthy_is_listed_with_the_way_out(site: Site) -> None:
+    site.node.operations += [operation(state="FAILED_UNHEALTHY", acknowledged=True)]
+    ended = site.ask("operations")
+    assert "failed unhealthy, acknowledged" in ended.out
+    assert ended.err == ""
+    site.node.operations += [operation("op-2", state="FAILED_UNHEALTHY")]
+    ended = site.ask("operations")
+    assert len(ended.out.splitlines()) == 3
+    assert '"acknowledge": true' in ended.err
+
+
 def test_operations_of_one_node_and_namespace(site: Site) -> None:
     site.cluster.pods += [plugin_pod("node-b")]
     other = operation("op-2")

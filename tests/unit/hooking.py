@@ -77,6 +77,10 @@ class Rig:
     def abort(self, operation_id: str) -> HookAnswer:
         return self.handler.abort(operation_id, Deadline(self.fakes.clock.monotonic_s() + 30.0))
 
+    def acknowledge(self, operation_id: str) -> HookAnswer:
+        deadline = Deadline(self.fakes.clock.monotonic_s() + 30.0)
+        return self.handler.abort(operation_id, deadline, acknowledge=True)
+
     def keep(self, *, wait_s: float = 0.0) -> None:
         """Let time pass, and the keeper look at all that is under way."""
         self.fakes.clock.advance(wait_s)

@@ -67,6 +67,7 @@ def test_broken_gpus_are_those_of_the_claim_and_say_what_to_delete() -> None:
             if state is not OperationState.FAILED_UNHEALTHY
         ),
         {"owner": GpuOwner.NONE},
+        {"acknowledged": True},
         {"boot_id": "another"},
         {"claims": (ref(2),)},
     ],

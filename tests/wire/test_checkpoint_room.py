@@ -44,7 +44,7 @@ def test_operations_are_looked_at_and_aborted_when_calls_before_dumps_hang(root:
                 api.ListOperationsRequest(), timeout=PATIENCE_S
             ).operations
             with pytest.raises(grpc.RpcError) as caught:
-                calls.Abort(api.OperationRef(operation_id="op-99"), timeout=PATIENCE_S)
+                calls.Abort(api.AbortRequest(operation_id="op-99"), timeout=PATIENCE_S)
             assert caught.value.code() is grpc.StatusCode.NOT_FOUND
             told = api.PostCheckpointRequest(operation_id="op-99")
             assert calls.PostCheckpoint(told, timeout=PATIENCE_S).state == api.STATE_NOOP

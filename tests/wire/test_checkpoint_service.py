@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from dra_driver.model.cuda import CudaState
 from tests.builders import ref
 from tests.fakes.checkpoint import FakeHook, FakeNode
 from tests.unit.hooking import container, share, whole
+from tests.unit.operating import operation
 from tests.waiting import eventually
 from tests.wire.hook import PATIENCE_S, hosted, stub
 
@@ -95,12 +97,25 @@ def test_abort_undoes_and_unknown_operations_are_not_found(root: Path) -> None:
     hook = fakes(RUNNING)
     with hosted(hook, root) as served, stub(served.paths.grpc) as calls:
         calls.PreCheckpoint(pre(), timeout=PATIENCE_S)
-        calls.Abort(api.OperationRef(operation_id="op-1"), timeout=PATIENCE_S)
+        calls.Abort(api.AbortRequest(operation_id="op-1"), timeout=PATIENCE_S)
         eventually(lambda: hook.node.states("c1") == [RUNNING], PATIENCE_S, "all is undone")
-        for call in (calls.Abort, calls.GetOperation):
-            with pytest.raises(grpc.RpcError) as caught:
-                call(api.OperationRef(operation_id="op-9"), timeout=PATIENCE_S)
-            assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+        with pytest.raises(grpc.RpcError) as caught:
+            calls.Abort(api.AbortRequest(operation_id="op-9"), timeout=PATIENCE_S)
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+        with pytest.raises(grpc.RpcError) as caught:
+            calls.GetOperation(api.OperationRef(operation_id="op-9"), timeout=PATIENCE_S)
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+def test_abort_acknowledges_broken_state_when_it_is_asked_to(root: Path) -> None:
+    hook = fakes(RUNNING)
+    broken = operation(RUNNING, state=OperationState.FAILED_UNHEALTHY)
+    hook.store.save(replace(broken, changed_wall_s=hook.clock.wall_s()))
+    with hosted(hook, root) as served, stub(served.paths.grpc) as calls:
+        for asked in (False, True, True):
+            request = api.AbortRequest(operation_id="op-1", acknowledge=asked)
+            answer = calls.Abort(request, timeout=PATIENCE_S)
+            assert (answer.state, answer.acknowledged) == (api.STATE_FAILED_UNHEALTHY, asked)
 
 
 @pytest.mark.parametrize(

@@ -369,6 +369,32 @@ class OperationRef(_message.Message):
 Global___OperationRef: _TypeAlias = OperationRef  # noqa: Y015
 
 @_typing.final
+class AbortRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPERATION_ID_FIELD_NUMBER: _builtins.int
+    ACKNOWLEDGE_FIELD_NUMBER: _builtins.int
+    operation_id: _builtins.str
+    acknowledge: _builtins.bool
+    """Of one that has ended in STATE_FAILED_UNHEALTHY: a person answers for the container that runs
+    on, and its GPUs count as healthy from now on. May be repeated; says nothing of one that is
+    under way.
+    """
+    def __init__(
+        self,
+        *,
+        operation_id: _builtins.str = ...,
+        acknowledge: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledge", b"acknowledge", "operation_id", b"operation_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AbortRequest: _TypeAlias = AbortRequest  # noqa: Y015
+
+@_typing.final
 class ListOperationsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -467,6 +493,7 @@ class Operation(_message.Message):
     MANIFEST_JSON_FIELD_NUMBER: _builtins.int
     DEVICE_MAP_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     operation_id: _builtins.str
     kind: Global___Kind.ValueType
     state: Global___State.ValueType
@@ -483,6 +510,8 @@ class Operation(_message.Message):
     """Of a restore: the operation that took the checkpoint."""
     manifest_json: _builtins.str
     """What a restore needs, as JSON; empty where there is none."""
+    acknowledged: _builtins.bool
+    """With STATE_FAILED_UNHEALTHY: see AbortRequest."""
     @_builtins.property
     def target(self) -> Global___Target: ...
     @_builtins.property
@@ -513,10 +542,11 @@ class Operation(_message.Message):
         manifest_json: _builtins.str = ...,
         device_map: _abc.Iterable[Global___DeviceMapping] | None = ...,
         warnings: _abc.Iterable[_builtins.str] | None = ...,
+        acknowledged: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changed_seconds", b"changed_seconds", "checkpoint_id", b"checkpoint_id", "claims", b"claims", "device_map", b"device_map", "gpu_owner", b"gpu_owner", "kind", b"kind", "manifest_json", b"manifest_json", "message", b"message", "operation_id", b"operation_id", "processes", b"processes", "remaining_seconds", b"remaining_seconds", "started_seconds", b"started_seconds", "state", b"state", "target", b"target", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "changed_seconds", b"changed_seconds", "checkpoint_id", b"checkpoint_id", "claims", b"claims", "device_map", b"device_map", "gpu_owner", b"gpu_owner", "kind", b"kind", "manifest_json", b"manifest_json", "message", b"message", "operation_id", b"operation_id", "processes", b"processes", "remaining_seconds", b"remaining_seconds", "started_seconds", b"started_seconds", "state", b"state", "target", b"target", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

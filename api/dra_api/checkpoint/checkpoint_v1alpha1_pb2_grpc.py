@@ -74,7 +74,7 @@ class CheckpointHookStub:
                 _registered_method=True)
         self.Abort = channel.unary_unary(
                 '/gpuslice.checkpoint.v1alpha1.CheckpointHook/Abort',
-                request_serializer=dra__api_dot_checkpoint_dot_checkpoint__v1alpha1__pb2.OperationRef.SerializeToString,
+                request_serializer=dra__api_dot_checkpoint_dot_checkpoint__v1alpha1__pb2.AbortRequest.SerializeToString,
                 response_deserializer=dra__api_dot_checkpoint_dot_checkpoint__v1alpha1__pb2.Operation.FromString,
                 _registered_method=True)
 
@@ -175,7 +175,7 @@ def add_CheckpointHookServicer_to_server(servicer, server):
             ),
             'Abort': grpc.unary_unary_rpc_method_handler(
                     servicer.Abort,
-                    request_deserializer=dra__api_dot_checkpoint_dot_checkpoint__v1alpha1__pb2.OperationRef.FromString,
+                    request_deserializer=dra__api_dot_checkpoint_dot_checkpoint__v1alpha1__pb2.AbortRequest.FromString,
                     response_serializer=dra__api_dot_checkpoint_dot_checkpoint__v1alpha1__pb2.Operation.SerializeToString,
             ),
     }
@@ -374,7 +374,7 @@ class CheckpointHook:
             request,
             target,
             '/gpuslice.checkpoint.v1alpha1.CheckpointHook/Abort',
-            dra__api_dot_checkpoint_dot_checkpoint__v1alpha1__pb2.OperationRef.SerializeToString,
+            dra__api_dot_checkpoint_dot_checkpoint__v1alpha1__pb2.AbortRequest.SerializeToString,
             dra__api_dot_checkpoint_dot_checkpoint__v1alpha1__pb2.Operation.FromString,
             options,
             channel_credentials,

@@ -56,7 +56,7 @@ class CheckpointHookStub:
     GetOperation: _grpc.UnaryUnaryMultiCallable[_checkpoint_v1alpha1_pb2.OperationRef, _checkpoint_v1alpha1_pb2.Operation]
     """NOT_FOUND: there is no such operation, or it is forgotten."""
     ListOperations: _grpc.UnaryUnaryMultiCallable[_checkpoint_v1alpha1_pb2.ListOperationsRequest, _checkpoint_v1alpha1_pb2.ListOperationsResponse]
-    Abort: _grpc.UnaryUnaryMultiCallable[_checkpoint_v1alpha1_pb2.OperationRef, _checkpoint_v1alpha1_pb2.Operation]
+    Abort: _grpc.UnaryUnaryMultiCallable[_checkpoint_v1alpha1_pb2.AbortRequest, _checkpoint_v1alpha1_pb2.Operation]
     """Undo an operation that is under way; one that has ended is answered as it is.
     FAILED_PRECONDITION: too late, it is being verified. NOT_FOUND: there is no such operation.
     """
@@ -87,7 +87,7 @@ class CheckpointHookAsyncStub(CheckpointHookStub):
     GetOperation: _aio.UnaryUnaryMultiCallable[_checkpoint_v1alpha1_pb2.OperationRef, _checkpoint_v1alpha1_pb2.Operation]  # type: ignore[assignment]
     """NOT_FOUND: there is no such operation, or it is forgotten."""
     ListOperations: _aio.UnaryUnaryMultiCallable[_checkpoint_v1alpha1_pb2.ListOperationsRequest, _checkpoint_v1alpha1_pb2.ListOperationsResponse]  # type: ignore[assignment]
-    Abort: _aio.UnaryUnaryMultiCallable[_checkpoint_v1alpha1_pb2.OperationRef, _checkpoint_v1alpha1_pb2.Operation]  # type: ignore[assignment]
+    Abort: _aio.UnaryUnaryMultiCallable[_checkpoint_v1alpha1_pb2.AbortRequest, _checkpoint_v1alpha1_pb2.Operation]  # type: ignore[assignment]
     """Undo an operation that is under way; one that has ended is answered as it is.
     FAILED_PRECONDITION: too late, it is being verified. NOT_FOUND: there is no such operation.
     """
@@ -155,7 +155,7 @@ class CheckpointHookServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def Abort(
         self,
-        request: _checkpoint_v1alpha1_pb2.OperationRef,
+        request: _checkpoint_v1alpha1_pb2.AbortRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_checkpoint_v1alpha1_pb2.Operation, _abc.Awaitable[_checkpoint_v1alpha1_pb2.Operation]]:
         """Undo an operation that is under way; one that has ended is answered as it is.
