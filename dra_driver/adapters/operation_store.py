@@ -25,6 +25,9 @@ _ENDING = ".json"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _PRIVATE = 0o700
 
+_Stamp = tuple[int, int, int, int]
+_NO_STAMP: _Stamp = (0, 0, 0, 0)
+
 _PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
 """What keeps a process from reading any file, not this one from being read."""
 
@@ -71,6 +74,7 @@ class _Folder:
         # Manifests tell of pods and claims: they are nobody else's to read.
         self._folder = DurableFolder(path, setting=setting, mode=0o600)
         self._newer: dict[str, str] = {}
+        self._known: dict[str, tuple[_Stamp, Operation]] = {}
         self._told: set[tuple[str, str]] = set()
 
     def load(self) -> tuple[Operation, ...]:
@@ -79,8 +83,15 @@ class _Folder:
         self._folder.sweep()
         self._newer = {}
         names = (name for name in self._folder.names() if name.endswith(_ENDING))
-        read = (self._read(name) for name in names if not name.startswith("."))
-        return tuple(operation for operation in read if operation is not None)
+        known = {}
+        for name in names:
+            # First the stamp: what is written meanwhile is read the next time.
+            stamp = self._stamp(name)
+            operation = None if name.startswith(".") else self._as_known(name, stamp)
+            if operation is not None:
+                known[name] = (stamp, operation)
+        self._known = known
+        return tuple(operation for _, operation in known.values())
 
     def has(self, name: str) -> bool:
         return os.path.lexists(f"{self._folder.path}/{name}")
@@ -88,6 +99,7 @@ class _Folder:
     def save(self, name: str, operation: Operation, *, lasting: bool = False) -> None:
         self._refuse_newer(name)
         self._make_private()
+        self._known = {}  # who writes has read all there is, and need not look again
         content = encode_operation(operation).encode()
         if lasting:
             self._folder.write(name, content)
@@ -108,6 +120,21 @@ class _Folder:
             path.mkdir(mode=_PRIVATE, parents=True, exist_ok=True)
             if stat.S_IMODE(path.stat().st_mode) != _PRIVATE:
                 path.chmod(_PRIVATE)
+
+    def _stamp(self, name: str) -> _Stamp:
+        """What changes with a file that is replaced: its inode is not given anew before."""
+        try:
+            found = (self._folder.path / name).stat()
+        except OSError:
+            return _NO_STAMP
+        return (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+    def _as_known(self, name: str, stamp: _Stamp) -> Operation | None:
+        """A plugin that waits for its turn asks every two seconds: it reads what has changed."""
+        before, operation = self._known.get(name, (_NO_STAMP, None))
+        if stamp != _NO_STAMP and stamp == before:
+            return operation
+        return self._read(name)
 
     def _read(self, name: str) -> Operation | None:
         try:

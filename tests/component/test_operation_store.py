@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from dataclasses import replace
+from operator import is_
 from pathlib import Path
 from shutil import rmtree
 
@@ -27,6 +28,7 @@ FULL = operation(
     manifest=manifest(board(0)),
     device_map=(DeviceMapping(old=uuid(0), new=uuid(1)),),
     text="no room",
+    acknowledged=True,
     warnings=("a", "b"),
     answers=(
         StoredAnswer(phase=HookPhase.PRE_CHECKPOINT, digest="d", code=Code.ABORTED, text="t"),
@@ -131,6 +133,21 @@ def test_old_operations_are_forgotten_when_they_have_ended(tmp_path: Path) -> No
 
     assert [each.id for each in store.load()] == ["op-1", "op-3"]
     assert [each.id for each in table.all()] == ["op-1", "op-3"]
+
+
+def test_load_reads_what_has_changed_alone_when_another_process_writes(tmp_path: Path) -> None:
+    written, waiting = (OperationFiles(tmp_path, tmp_path / "run") for _ in range(2))
+    written.save(FULL)
+    written.save(replace(FULL, id="op-2", text="a"), lasting=False)
+    first = waiting.load()
+    assert all(map(is_, waiting.load(), first))
+
+    written.save(replace(FULL, id="op-2", text="b"), lasting=False)
+    kept, changed = waiting.load()
+    assert kept is first[0]
+    assert changed == replace(FULL, id="op-2", text="b")
+    written.forget("op-1")
+    assert waiting.load() == (changed,)
 
 
 def test_mark_stands_until_it_is_removed_and_stays_the_same_file(tmp_path: Path) -> None:
