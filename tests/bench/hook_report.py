@@ -61,7 +61,7 @@ def hook_table(document: Mapping[str, Any]) -> str:
             f" {pairs} pairs of checkpoints; load average {min(loads):g} to {max(loads):g}."
         ),
         "",
-        "| | median, ms | least tenth, ms | 99th percentile, ms |",
+        "| | median, ms | 10th percentile, ms | 99th percentile, ms |",
         "|---|---|---|---|",
         *(_row(title, calls[name]) for name, title in _TITLES.items()),
         *_dump_rows(dumps[SMALL], "three small processes"),
