@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 
@@ -139,13 +140,21 @@ def _take(pool: urllib3.HTTPConnectionPool) -> HTTPConnection | None:
 
 def _put_back(pool: urllib3.HTTPConnectionPool, connection: HTTPConnection | None) -> None:
     idle = pool.pool
-    if idle is not None:
-        try:
-            idle.put(connection, block=False)
-        except queue.Full:
-            pass
-        else:
-            return
+    if idle is None:
+        _close(connection)
+        return
+    try:
+        idle.put(connection, block=False)
+    except queue.Full:
+        _close(connection)
+    if pool.pool is None:
+        # Closed meanwhile, maybe before this one came back: nobody else will look in there again.
+        with suppress(queue.Empty):
+            while True:
+                _close(idle.get(block=False))
+
+
+def _close(connection: HTTPConnection | None) -> None:
     if connection is not None:
         connection.close()
 

@@ -203,9 +203,14 @@ class Stream:
         self._response = response
         self._what = what
         self._lock = Lock()
+        self._reading = False
         self._closed = False
 
     def __iter__(self) -> Iterator[Json]:
+        with self._lock:
+            self._reading = not self._closed
+        if not self._reading:
+            return
         try:
             yield from self._events()
         finally:
@@ -216,11 +221,15 @@ class Stream:
 
     def close(self) -> None:
         with self._lock:
-            if not self._closed:
-                self._closed = True
-                # The reader wakes up and closes the response itself.
-                with suppress(ValueError, RuntimeError, OSError):
-                    self._response.shutdown()
+            if self._closed:
+                return
+            self._closed = True
+            if not self._reading:
+                self._response.close()
+                return
+            # The reader wakes up and closes the response itself.
+            with suppress(ValueError, RuntimeError, OSError):
+                self._response.shutdown()
 
     def _events(self) -> Iterator[Json]:
         for line in self._lines():

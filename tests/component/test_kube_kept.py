@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 import time
 from collections.abc import Iterator, Mapping
+from socket import socketpair
 from threading import Thread
 
 import pytest
 import urllib3
+from urllib3.connection import HTTPConnection
 
+from dra_driver.adapters.kube_kept import _put_back
 from dra_driver.adapters.kube_transport import Transport
 from dra_driver.errors import AdapterError
 from tests.fakes.scripted_server import OK, ScriptedServer
@@ -236,3 +239,27 @@ def wait_until_dropped(transport: Transport) -> None:
     idle = transport._pool.connection_from_url(transport.server).pool
     assert idle is not None
     eventually(lambda: not idle.queue[-1].is_connected, 30.0, "the end of the connection")
+
+
+def test_connection_that_comes_back_late_is_closed_when_the_pool_was_closed_meanwhile() -> None:
+    pool = urllib3.HTTPConnectionPool("127.0.0.1", 9)
+    connection = HTTPConnection("127.0.0.1", 9)
+    ours, theirs = socketpair()
+    connection.sock = ours
+    idle = pool.pool
+    assert idle is not None
+
+    class Late:
+        """The pool as who returns something sees it just before it is closed."""
+
+        def __init__(self) -> None:
+            self.looks = iter((idle, None))
+
+        @property
+        def pool(self) -> object:
+            return next(self.looks)
+
+    pool.close()
+    _put_back(Late(), connection)  # type: ignore[arg-type]
+    assert ours.fileno() == -1
+    theirs.close()

@@ -10,6 +10,7 @@ from threading import Event
 
 import pytest
 import urllib3
+from urllib3.connection import HTTPConnection
 
 from dra_driver.adapters.kube_transport import Transport
 from dra_driver.errors import AdapterError
@@ -95,3 +96,16 @@ def test_publisher_leaves_no_thread_or_descriptor_when_it_ends(
         else:
             watching.wait(1.5)
         counts.append(held())
+
+
+def test_watch_that_is_closed_before_anybody_reads_it_leaves_no_connection(
+    server: SimApiServer, transport: Transport
+) -> None:
+    version = server.get("nodes", builders.NODE)["metadata"]["resourceVersion"]
+    query = {"resourceVersion": version}
+    watch = transport.watch(NODES, what="watch Nodes", query=query, timeout_s=30.0)
+    connection = watch._response.connection
+    watch.close()
+    assert isinstance(connection, HTTPConnection)
+    assert connection.sock is None
+    assert list(watch) == []
