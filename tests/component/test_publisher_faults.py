@@ -58,6 +58,8 @@ def test_publisher_converges_with_growing_pauses_when_the_server_fails(
         server.faults.add(Fault(verb="update", status=503, times=6))
         running.set(sick(node(1), builders.uuid(0)))
         wait_until(lambda: devices(server)[0].get("taints"))
+        # The server writes a request down when it has answered.
+        wait_until(lambda: len(attempts(server, "update")) >= 7)
         tries = attempts(server, "update")
         pauses = [later - earlier for earlier, later in pairwise(tries)]
         assert len(tries) == 7
