@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -9,6 +10,9 @@ from dra_driver.adapters.durable import DurableFolder
 
 LONGEST_REASON = 200
 """Characters of what a log line tells of the damage."""
+
+PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
+"""What keeps a process from reading any file, not this one from being read."""
 
 
 def set_aside(folder: DurableFolder, name: str) -> Path:

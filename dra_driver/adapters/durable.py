@@ -75,9 +75,12 @@ class DurableFolder:
         self.place(name, content)
         self.sync()
 
-    def place(self, name: str, content: bytes) -> None:
-        """Put a file in place; a power cut may undo it until `sync` returns."""
-        with self.staged(name, content) as staged:
+    def place(self, name: str, content: bytes, *, lasting: bool = True) -> None:
+        """Put a file in place; a power cut may undo it until `sync` returns.
+
+        Without `lasting` as `staged`.
+        """
+        with self.staged(name, content, lasting=lasting) as staged:
             staged.commit()
 
     def staged(self, name: str, content: bytes, *, lasting: bool = True) -> Staged:
@@ -129,8 +132,8 @@ class DurableFolder:
             self._synced = covered
 
     def has(self, name: str) -> bool:
-        """Whether something stands under a name that can be seen."""
-        return os.access(f"{self.text}/{name}", os.F_OK)
+        """Whether anything stands under a name, if only a link to nothing."""
+        return os.access(f"{self.text}/{name}", os.F_OK, follow_symlinks=False)
 
     def read(self, name: str) -> bytes | None:
         """Content of a file; None where there is none.

@@ -6,14 +6,12 @@ is, for that release to come back to it.
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 import stat
 from pathlib import Path
 
 from dra_driver import log
-from dra_driver.adapters.damaged import LONGEST_REASON, set_aside
+from dra_driver.adapters.damaged import LONGEST_REASON, PASSING, set_aside
 from dra_driver.adapters.durable import DurableFolder
 from dra_driver.errors import AdapterError
 from dra_driver.model.checkpoint import Operation
@@ -27,9 +25,6 @@ _PRIVATE = 0o700
 
 _Stamp = tuple[int, int, int, int]
 _NO_STAMP: _Stamp = (0, 0, 0, 0)
-
-_PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
-"""What keeps a process from reading any file, not this one from being read."""
 
 
 class OperationFiles:
@@ -94,7 +89,7 @@ class _Folder:
         return tuple(operation for _, operation in known.values())
 
     def has(self, name: str) -> bool:
-        return os.path.lexists(f"{self._folder.path}/{name}")
+        return self._folder.has(name)
 
     def save(self, name: str, operation: Operation, *, lasting: bool = False) -> None:
         self._refuse_newer(name)
@@ -103,9 +98,8 @@ class _Folder:
         content = encode_operation(operation).encode()
         if lasting:
             self._folder.write(name, content)
-            return
-        with self._folder.staged(name, content, lasting=False) as staged:
-            staged.commit()
+        else:
+            self._folder.place(name, content, lasting=False)
 
     def remove(self, name: str) -> None:
         self._refuse_newer(name)
@@ -141,7 +135,7 @@ class _Folder:
             content = self._folder.read(name)
             operation = decode_operation(content) if content is not None else None
         except OSError as error:
-            if error.errno in _PASSING:
+            if error.errno in PASSING:
                 with self._folder.reported(f"read {name} from"):
                     raise
             self._set_aside(name, f"it cannot be read: {error.strerror}")

@@ -7,7 +7,6 @@ transaction costs the same with one live claim or a thousand.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -17,7 +16,7 @@ from types import TracebackType
 from typing import assert_never
 
 from dra_driver import log
-from dra_driver.adapters.damaged import LONGEST_REASON, set_aside
+from dra_driver.adapters.damaged import LONGEST_REASON, PASSING, set_aside
 from dra_driver.adapters.durable import DurableFolder, Staged
 from dra_driver.adapters.lock_file import OpenFile
 from dra_driver.adapters.record_counter import Count, RecordCounter
@@ -36,9 +35,6 @@ from dra_driver.state import codec
 _log = log.get(__name__)
 
 _SETTING = "--state-dir"
-
-_PASSING = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EINTR})
-"""What keeps a process from reading any file, not this one from being read."""
 
 _Identity = tuple[int, int, int]
 """Inode, modification time and size: every write makes a new file."""
@@ -212,7 +208,7 @@ class RecordFiles:
         except FileNotFoundError:
             content = None
         except OSError as error:
-            if error.errno in _PASSING:
+            if error.errno in PASSING:
                 # The entry is as good as ever: whoever asks now has to ask again.
                 with self._folder.reported(f"read {name} in"):
                     raise

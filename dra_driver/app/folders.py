@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from dra_driver import log
@@ -33,21 +33,16 @@ def check_folders(settings: Settings) -> None:
         DurableFolder(settings.run_dir, setting="--run-dir"),
     )
     name = f"{spec_prefix(settings.driver_name)}start"
-    problems = [text for folder in folders for text in _problems(_Trial(folder, name))]
-    problems = problems or list(_problems(lambda: _make(marks, folders[-1])))
+    problems = [text for folder in folders for text in _problems(partial(_try, folder, name))]
+    problems = problems or list(_problems(partial(_make, marks, folders[-1])))
     if problems:
         raise FatalError("\n".join(f"cannot start: {text}" for text in problems))
 
 
-@dataclass(frozen=True, slots=True)
-class _Trial:
-    folder: DurableFolder
-    name: str
-
-    def __call__(self) -> None:
-        # What a start that was killed left there goes first.
-        self.folder.sweep(self.name)
-        self.folder.staged(self.name, b"", lasting=False).close()
+def _try(folder: DurableFolder, name: str) -> None:
+    # What a start that was killed left there goes first.
+    folder.sweep(name)
+    folder.staged(name, b"", lasting=False).close()
 
 
 def _make(folder: Path, parent: DurableFolder) -> None:

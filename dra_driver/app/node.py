@@ -259,7 +259,7 @@ class NodeBuilder:
 
     def _broken(self, checkpoints: CheckpointParts, eyes: Eyes) -> BrokenStates:
         return BrokenStates(
-            operations=checkpoints.host.table.by_id,
+            operations=checkpoints.host.table.all,
             records=eyes.records,
             owners=eyes.owners,
             target=self.seen.broken,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from threading import Event
 
 from dra_driver import log
@@ -24,7 +24,7 @@ class BrokenStates:
     """Looks every `interval_s`; what cannot be read changes nothing.
 
     Args:
-        operations: of the hook, by id.
+        operations: of the hook, in the order in which they began.
         records: of all claims.
         owners: tells whether a process still runs.
         target: gets the GPUs concerned.
@@ -33,7 +33,7 @@ class BrokenStates:
     def __init__(
         self,
         *,
-        operations: Callable[[], Mapping[str, Operation]],
+        operations: Callable[[], tuple[Operation, ...]],
         records: Callable[[], tuple[Record, ...]],
         owners: ProcessOwners,
         target: Current[tuple[DeviceHealth, ...]],
@@ -68,9 +68,7 @@ class BrokenStates:
         self._target.set(found)
 
     def _found(self) -> tuple[DeviceHealth, ...]:
-        operations = sorted(
-            self._operations().values(), key=lambda each: (each.started_wall_s, each.id)
-        )
+        operations = self._operations()
         ended = frozenset(filter(self._has_ended, processes_left_broken(operations)))
         return broken_gpus(operations, self._records(), ended=ended)
 

@@ -112,10 +112,10 @@ class Node:
             interval_s=0.01,
         )
 
-    def read(self) -> dict[str, Operation]:
+    def read(self) -> tuple[Operation, ...]:
         if self.problem:
             raise AdapterError(self.problem)
-        return self.operations
+        return tuple(self.operations.values())
 
     def owner(self, pid: int) -> ProcessOwner | None:
         started = self.alive.get(pid)
