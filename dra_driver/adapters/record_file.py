@@ -8,7 +8,7 @@ transaction costs the same with one live claim or a thousand.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Lock
@@ -20,14 +20,9 @@ from dra_driver.adapters.damaged import LONGEST_REASON, PASSING, set_aside
 from dra_driver.adapters.durable import DurableFolder, Staged
 from dra_driver.adapters.lock_file import OpenFile
 from dra_driver.adapters.record_counter import Count, RecordCounter
-from dra_driver.adapters.record_transaction import (
-    ENDING,
-    RecordTransaction,
-    file_of,
-    is_intent,
-)
+from dra_driver.adapters.record_index import Identity, RecordIndex
+from dra_driver.adapters.record_transaction import RecordTransaction, outlives_boot
 from dra_driver.errors import AdapterError
-from dra_driver.model.device import GpuUuid
 from dra_driver.model.record import NewerRecord, Record
 from dra_driver.ports import Clock, JournalTransaction, JournalView, Recorder
 from dra_driver.state import codec
@@ -36,8 +31,7 @@ _log = log.get(__name__)
 
 _SETTING = "--state-dir"
 
-_Identity = tuple[int, int, int]
-"""Inode, modification time and size: every write makes a new file."""
+_ENDING = ".json"
 
 
 class RecordFiles:
@@ -55,10 +49,8 @@ class RecordFiles:
         self._mutex = Lock()
         self._count: Count = (0, "")
         self._view: Count | None = None
-        self._records: dict[str, Record] = {}
-        self._by_key: dict[str, dict[str, Record]] = {}
-        self._newer: dict[str, NewerRecord] = {}
-        self._identities: dict[str, _Identity] = {}
+        self._index = RecordIndex()
+        self._staged: dict[int, Staged] = {}
 
     def view(self) -> AbstractContextManager[JournalView]:
         """Look without the lock of all processes, where the counter says that nothing changed.
@@ -67,7 +59,7 @@ class RecordFiles:
         """
         return _Look(self)
 
-    def look(self) -> None:
+    def look(self) -> RecordIndex:
         """Begin a view; `leave` ends it."""
         self._mutex.acquire()
         try:
@@ -80,77 +72,72 @@ class RecordFiles:
         except BaseException:
             self._mutex.release()
             raise
+        return self._index
 
     def leave(self) -> None:
         self._mutex.release()
 
     @contextmanager
-    def transaction(self, intended: Record | None = None) -> Iterator[JournalTransaction]:
+    def staged(self, record: Record) -> Iterator[None]:
+        with self._write_out(record) as staged:
+            self._staged[id(record)] = staged
+            try:
+                yield
+            finally:
+                del self._staged[id(record)]
+
+    @contextmanager
+    def transaction(self) -> Iterator[JournalTransaction]:
         """Hold the lock of all processes; what was put or deleted is durable at the end.
 
-        Only an `intended` that is RESERVED is not: it has to outlive processes, which it does from
-        its rename on, and no boot, as it holds nothing in the next one. What a power cut leaves of
-        it is nothing, the whole or an empty file, which no other write leaves.
+        Only what is RESERVED is not: it has to outlive processes, which it does from its rename on,
+        and no boot, as it holds nothing in the next one. What a power cut leaves of it is nothing,
+        the whole or an empty file, which no other write leaves.
 
-        `intended` is written out before the lock is taken, and the folder synced after it is free,
-        so that transactions wait for no disk but their own and share syncs. Others may thus see a
-        record that a power cut could still take; but a power cut ends the boot, and a record of
-        another boot holds nothing anyway.
+        The folder is synced after the lock is free, so that transactions wait for no disk but
+        their own and share syncs. Others may thus see a record that a power cut could still take;
+        but a power cut ends the boot, and a record of another boot holds nothing anyway.
         """
-        staged = None
-        if intended is not None:
-            staged = self._folder.staged(*file_of(intended), lasting=not is_intent(intended))
-        try:
-            with self._mutex:
-                file = self._counter.lock()
-                try:
-                    self._refresh(file)
-                    transaction = RecordTransaction(self, file, intended, staged)
-                    yield transaction
-                finally:
-                    self._counter.unlock(file)
-        finally:
-            if staged is not None:
-                staged.close()
+        with self._mutex:
+            file = self._counter.lock()
+            try:
+                self._refresh(file)
+                transaction = RecordTransaction(self, self._index, file)
+                yield transaction
+            finally:
+                self._counter.unlock(file)
         if transaction.unsynced:
             self._folder.sync()
 
-    def find(self, uid: str) -> Record | None:
-        return self._records.get(uid)
-
-    def records(self) -> Mapping[str, Record]:
-        return dict(self._records)
-
-    def on(self, gpus: Iterable[GpuUuid] = (), *, pods: Iterable[str] = ()) -> Mapping[str, Record]:
-        keys = (*gpus, *pods)
-        return {uid: each for key in keys for uid, each in self._by_key.get(key, {}).items()}
-
-    def newer(self) -> Mapping[str, NewerRecord]:
-        return dict(self._newer)
-
-    def put(self, locked: OpenFile, record: Record, staged: Staged | None) -> None:
+    def put(self, locked: OpenFile, record: Record) -> None:
         uid = record.claim.uid
         self._refuse_newer(uid)
-        file = staged or self._folder.staged(*file_of(record))
+        staged = self._staged.get(id(record))
+        file = staged or self._write_out(record)
         try:
             self._begin_change(locked)
             identity = _identity(file.commit())
         finally:
             if file is not staged:
                 file.close()
-        self._forget(uid)
-        self._remember(record, identity)
+        self._index.put(record, identity)
         self._end_change()
 
     def delete(self, locked: OpenFile, uid: str) -> None:
         self._refuse_newer(uid)
         self._begin_change(locked)
-        self._folder.unlink(f"{uid}{ENDING}")
-        self._forget(uid)
+        self._folder.unlink(_file_of(uid))
+        self._index.forget(uid)
         self._end_change()
 
+    def _write_out(self, record: Record) -> Staged:
+        content = codec.encode(record).encode()
+        return self._folder.staged(
+            _file_of(record.claim.uid), content, lasting=outlives_boot(record)
+        )
+
     def _refuse_newer(self, uid: str) -> None:
-        newer = self._newer.get(uid)
+        newer = self._index.newer_at(uid)
         if newer is not None:
             raise AdapterError(newer.text)
 
@@ -170,40 +157,23 @@ class RecordFiles:
             self._folder.sweep()
         self._view = None
         uids = {
-            name.removesuffix(ENDING)
+            name.removesuffix(_ENDING)
             for name in self._folder.names()
-            if name.endswith(ENDING) and not name.startswith(".")
+            if name.endswith(_ENDING) and not name.startswith(".")
         }
-        for gone in self._identities.keys() - uids:
-            self._forget(gone)
+        for gone in self._index.known() - uids:
+            self._index.forget(gone)
         for uid in sorted(uids):
             self._read(uid, locked)
         self._view = self._count
 
-    def _remember(self, record: Record, identity: _Identity) -> None:
-        uid = record.claim.uid
-        self._records[uid] = record
-        for key in _keys(record):
-            self._by_key.setdefault(key, {})[uid] = record
-        # Last: an entry whose identity is known is never read again.
-        self._identities[uid] = identity
-
-    def _forget(self, uid: str) -> None:
-        self._identities.pop(uid, None)
-        self._newer.pop(uid, None)
-        record = self._records.pop(uid, None)
-        for key in _keys(record) if record is not None else ():
-            self._by_key[key].pop(uid, None)
-            if not self._by_key[key]:
-                del self._by_key[key]
-
     def _read(self, uid: str, locked: OpenFile) -> None:
-        name = f"{uid}{ENDING}"
+        name = _file_of(uid)
         try:
             identity = _identity((self._folder.path / name).stat())
-            if self._identities.get(uid) == identity:
+            if self._index.is_known(uid, identity):
                 return
-            self._forget(uid)
+            self._index.forget(uid)
             content = self._folder.read(name)
         except FileNotFoundError:
             content = None
@@ -216,24 +186,24 @@ class RecordFiles:
             return
         if content is None:
             # Somebody removed it, by hand or without this lock file; a successor is not to suffer.
-            self._forget(uid)
+            self._index.forget(uid)
         elif content == b"":
             self._drop(name, locked)
         else:
             self._take_in(uid, content, identity, locked)
 
-    def _take_in(self, uid: str, content: bytes, identity: _Identity, locked: OpenFile) -> None:
-        name = f"{uid}{ENDING}"
+    def _take_in(self, uid: str, content: bytes, identity: Identity, locked: OpenFile) -> None:
+        name = _file_of(uid)
         decoded = codec.decode(content)
         match decoded:
             case Record() if decoded.claim.uid == uid:
-                self._remember(decoded, identity)
+                self._index.put(decoded, identity)
             case Record():
                 text = f"it speaks of claim {decoded.claim.uid}"
                 self._set_aside(name, text, locked)
             case codec.FromTheFuture(what=what, held=held):
-                self._newer[uid] = NewerRecord(text=self._leave_alone(name, what), held=held)
-                self._identities[uid] = identity
+                newer = NewerRecord(text=self._leave_alone(name, what), held=held)
+                self._index.put_newer(uid, newer, identity)
             case codec.Damaged(text=text):
                 self._set_aside(name, text, locked)
             case _ as never:
@@ -275,9 +245,8 @@ class _Look:
     def __init__(self, files: RecordFiles) -> None:
         self._files = files
 
-    def __enter__(self) -> RecordFiles:
-        self._files.look()
-        return self._files
+    def __enter__(self) -> RecordIndex:
+        return self._files.look()
 
     def __exit__(
         self,
@@ -288,9 +257,9 @@ class _Look:
         self._files.leave()
 
 
-def _keys(record: Record) -> tuple[str, ...]:
-    return (*record.gpus, *(pod.uid for pod in record.pods))
+def _file_of(uid: str) -> str:
+    return f"{uid}{_ENDING}"
 
 
-def _identity(status: os.stat_result) -> _Identity:
+def _identity(status: os.stat_result) -> Identity:
     return status.st_ino, status.st_mtime_ns, status.st_size

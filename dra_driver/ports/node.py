@@ -118,7 +118,13 @@ class JournalView(Protocol):
 class JournalTransaction(JournalView, Protocol):
     """A view and its changes under the journal's lock."""
 
-    def put(self, record: Record) -> None: ...
+    def put(self, record: Record) -> None:
+        """Enter a record.
+
+        One that is RESERVED outlives processes, but maybe no power cut: it holds nothing in the
+        next boot.
+        """
+        ...
 
     def delete(self, uid: str) -> None: ...
 
@@ -134,15 +140,15 @@ class Journal(Protocol):
         """
         ...
 
-    def transaction(
-        self, intended: Record | None = None
-    ) -> AbstractContextManager[JournalTransaction]:
-        """Hold the journal's lock (for milliseconds); changes by other processes are visible.
+    def staged(self, record: Record) -> AbstractContextManager[None]:
+        """Write a record out, without any lock; `put` of this very object in the block is short.
 
-        Args:
-            intended: what will most likely be put: this very object can be written out before the
-                lock is taken. Nothing is entered without `put`. Where it is RESERVED, it outlives
-                processes, but maybe no power cut: it holds nothing in the next boot.
+        Without `put` nothing is entered. Raises AdapterError where it cannot be written.
+        """
+        ...
+
+    def transaction(self) -> AbstractContextManager[JournalTransaction]:
+        """Hold the journal's lock (for milliseconds); changes by other processes are visible.
 
         Raises:
             AdapterError: the journal cannot be read or written.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import assert_never
+from types import TracebackType
+from typing import Self, assert_never
 
 from dra_driver import log
 from dra_driver.errors import AdapterError, NotReady, Reason
@@ -64,7 +65,12 @@ class Executor:
         self._markers = markers
 
     def run(self, record: Record, others: Records, deadline: Deadline) -> None:
-        """Run all steps of a record, in order.
+        """Run all steps of a record, in order; arguments and errors as of `begin`."""
+        with self.begin(record, others, deadline) as effects:
+            effects.finish()
+
+    def begin(self, record: Record, others: Records, deadline: Deadline) -> Effects:
+        """Begin what of the steps takes its time beside the caller; `Effects.finish` runs them.
 
         Args:
             record: what is to be made real.
@@ -80,11 +86,10 @@ class Executor:
         ahead = Ahead()
         try:
             self._begin(record, everyone, deadline, ahead)
-            for step in record.steps:
-                self._check_time(record, deadline)
-                self._measured(self._finish, "run", step, ahead)
-        finally:
+        except BaseException:
             ahead.close()
+            raise
+        return Effects(ahead, partial(self._run, record, deadline, ahead))
 
     def undo(
         self, record: Record, steps: Iterable[Step], others: Records, deadline: Deadline
@@ -133,6 +138,11 @@ class Executor:
                 return self._markers is None or self._markers.holds(claim_uid)
             case _:
                 return True
+
+    def _run(self, record: Record, deadline: Deadline, ahead: Ahead) -> None:
+        for step in record.steps:
+            self._check_time(record, deadline)
+            self._measured(self._finish, "run", step, ahead)
 
     def _begin(self, record: Record, records: Records, deadline: Deadline, ahead: Ahead) -> None:
         for step in record.steps:
@@ -236,3 +246,22 @@ class Executor:
     def _count(self, step: Step, direction: str, outcome: str) -> None:
         kind = type(step).__name__
         self._recorder.count("steps_total", step=kind, direction=direction, outcome=outcome)
+
+
+class Effects:
+    """Steps of a record under way, in a block; without `finish` what was begun is only awaited."""
+
+    def __init__(self, ahead: Ahead, finish: Callable[[], None]) -> None:
+        self._ahead = ahead
+        self.finish = finish
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ahead.close()

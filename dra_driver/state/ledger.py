@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dra_driver.errors import NotReady, Reason
 from dra_driver.model.claim import ClaimRef
@@ -107,24 +109,29 @@ class Ledger:
         if intended is None:
             others = self.beside(plan.record)
             return self._conflict(plan, others) or Reserved(others)
-        with self._journal.transaction(intended) as journal:
+        with self._journal.staged(intended), self._journal.transaction() as journal:
             others = self._beside(plan.record, journal)
             found = self._conflict(plan, others)
             if found is None:
                 journal.put(intended)
         return found or Reserved(others)
 
-    def commit(self, record: Record) -> None:
-        """Enter a record as PREPARED."""
+    @contextmanager
+    def committing(self, record: Record) -> Iterator[Callable[[], None]]:
+        """Write a record out as PREPARED, and give what enters it."""
         prepared = replace(record, state=RecordState.PREPARED)
-        with self._journal.transaction(prepared) as journal:
-            journal.put(prepared)
+        with self._journal.staged(prepared):
+            yield partial(self._enter, prepared)
 
     def delete(self, record: Record) -> None:
         """Take a record out; one that is not there is success."""
         with self._journal.transaction() as journal:
             if journal.find(record.claim.uid) is not None:
                 journal.delete(record.claim.uid)
+
+    def _enter(self, record: Record) -> None:
+        with self._journal.transaction() as journal:
+            journal.put(record)
 
     def _conflict(self, plan: PreparePlan, others: Mapping[str, Record]) -> Conflict | None:
         return conflict(plan.record, others, self._boot_id, usable_mib=plan.usable_mib)

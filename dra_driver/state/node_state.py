@@ -223,9 +223,9 @@ class NodeState:
         try:
             if record.state is RecordState.RESERVED:
                 self._containers.check(record, self._ledger.of_pods(record), deadline)
-            self._executor.run(record, others, deadline)
-            if record.state is RecordState.RESERVED:
-                self._ledger.commit(record)
+                self._become_prepared(record, others, deadline)
+            else:
+                self._executor.run(record, others, deadline)
         except (AdapterError, ClaimError) as error:
             resumes = isinstance(error, NotReady) and is_journalled(record)
             # Containers may run on what is PREPARED: it is never taken back for a failed repeat.
@@ -233,6 +233,17 @@ class NodeState:
                 self._roll_back(record, others, deadline)
             raise
         return record.devices
+
+    def _become_prepared(
+        self, record: Record, others: Mapping[str, Record], deadline: Deadline
+    ) -> None:
+        with (
+            self._executor.begin(record, others, deadline) as effects,
+            # Written out while shares are enforced, entered once they are.
+            self._ledger.committing(record) as commit,
+        ):
+            effects.finish()
+            commit()
 
     def _roll_back(self, record: Record, others: Mapping[str, Record], deadline: Deadline) -> None:
         grace = Deadline(max(deadline.at_s, self._clock.monotonic_s() + _UNDO_S))

@@ -111,7 +111,7 @@ def test_journal_is_private_and_leaves_no_temporary_files(tmp_path: Path) -> Non
 
 def test_journal_leaves_no_file_of_an_intended_record_that_is_not_put(tmp_path: Path) -> None:
     journal = open_journal(tmp_path)
-    with journal.transaction(record(1)):
+    with journal.staged(record(1)):
         assert len(list((tmp_path / "claims").iterdir())) == 1
     assert list((tmp_path / "claims").iterdir()) == []
 
@@ -123,7 +123,7 @@ def test_journal_writes_an_intended_record_out_while_another_holds_the_lock(
 
     def write() -> None:
         intended = record(1)
-        with writer.transaction(intended) as view:
+        with writer.staged(intended), writer.transaction() as view:
             view.put(intended)
 
     with ThreadPoolExecutor(1) as pool:
@@ -182,14 +182,14 @@ def test_journal_waits_for_the_disk_only_with_what_outlives_the_boot(
     journal = open_journal(tmp_path)
     intent, prepared = record(1, state=RecordState.RESERVED), record(1)
     monkeypatch.setattr(os, "fsync", watched)
-    with journal.transaction(intent) as view:
+    with journal.staged(intent), journal.transaction() as view:
         view.put(intent)
     assert synced == []
     assert uids(open_journal(tmp_path)) == [claim_uid(1)]
-    with journal.transaction(prepared) as view:
+    with journal.staged(prepared), journal.transaction() as view:
         view.put(prepared)
     assert synced == [False, True]
-    with journal.transaction(intent) as view:
+    with journal.staged(intent), journal.transaction() as view:
         view.put(intent)
         view.delete(claim_uid(1))
     assert synced == [False, True, True]

@@ -147,10 +147,10 @@ def test_journal_shows_the_same_in_a_view_as_in_a_transaction(setup: Setup) -> N
 
 def test_journal_enters_an_intended_record_only_when_it_is_put(setup: Setup) -> None:
     first, second = record(1), record(2)
-    with setup.journal.transaction(first):
-        pass
+    with setup.journal.staged(first):
+        assert setup.records() == {}
     assert setup.records() == {}
-    with setup.journal.transaction(first) as journal:
+    with setup.journal.staged(first), setup.journal.transaction() as journal:
         journal.put(second)
         journal.put(first)
     assert setup.records() == {claim_uid(1): first, claim_uid(2): second}

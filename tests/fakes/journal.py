@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import Lock
 
 from dra_driver.errors import AdapterError
@@ -26,8 +26,11 @@ class FakeJournal:
         with self._lock:
             yield FakeTransaction(self)
 
+    def staged(self, record: Record) -> AbstractContextManager[None]:
+        return nullcontext()
+
     @contextmanager
-    def transaction(self, intended: Record | None = None) -> Iterator[FakeTransaction]:
+    def transaction(self) -> Iterator[FakeTransaction]:
         with self._lock:
             yield FakeTransaction(self)
 
