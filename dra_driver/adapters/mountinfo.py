@@ -26,11 +26,16 @@ class Mount:
     point: str
 
 
-def mounts(text: str) -> Iterator[Mount]:
-    """All mounts, in the kernel's order: of two at one point the later hides the earlier."""
+def mounts(text: str, *, device: str | None = None) -> Iterator[Mount]:
+    """Mounts in the kernel's order: of two at one point the later hides the earlier.
+
+    Args:
+        text: of the file.
+        device: give those of this file system alone.
+    """
     for line in text.split("\n"):
         fields = line.split(" ")
-        if len(fields) >= _FIELDS:
+        if len(fields) >= _FIELDS and device in (None, fields[2]):
             yield Mount(device=fields[2], root=_unescaped(fields[3]), point=_unescaped(fields[4]))
 
 

@@ -237,8 +237,8 @@ def _mounted(mountinfo: str, run: Mount) -> tuple[tuple[str, ...], tuple[str, ..
     """Ids of shares and of claims whose folders are mounted, each sorted."""
     found: dict[str, set[str]] = {_SHARES: set(), _CLAIMS: set()}
     above = f"{run.root.rstrip('/')}/"
-    for mount in mounts(mountinfo):
-        if mount.device != run.device or not mount.root.startswith(above):
+    for mount in mounts(mountinfo, device=run.device):
+        if not mount.root.startswith(above):
             continue
         kind, _, identity = mount.root.removeprefix(above).partition("/")
         if kind in found and _ID.fullmatch(identity):

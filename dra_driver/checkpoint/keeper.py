@@ -51,7 +51,7 @@ class Keeper:
         with ThreadPoolExecutor(_WORKERS, thread_name_prefix="hook-keeper") as workers:
             while not stop.is_set():
                 self._kicked.clear()
-                open_now = self.open()
+                open_now = self._engine.table.under_way()
                 for operation in open_now:
                     self._start(workers, operation.id)
                 if clock.monotonic_s() >= prune_s:
@@ -70,10 +70,6 @@ class Keeper:
         ended = frozenset(each for each in left if not engine.world.alive(each))
         broken = left_broken(operations, engine.world.records(), ended=ended)
         engine.table.prune(engine.world.clock.wall_s(), spared={each.id for each in broken})
-
-    def open(self) -> tuple[Operation, ...]:
-        """Operations that are under way."""
-        return tuple(each for each in self._engine.table.all() if not each.state.final)
 
     def tend(self, operation_id: str) -> None:
         """Move one operation on as far as it goes now."""

@@ -79,8 +79,8 @@ class PreRestore:
         if here is not None:
             return here
         uids = {record.claim.uid for record in found.records}
-        for each in self._engine.table.all():
-            waits = each.kind is Kind.RESTORE and not each.state.final
+        for each in self._engine.table.under_way():
+            waits = each.kind is Kind.RESTORE
             if waits and not each.target.container_id and uids & {c.uid for c in each.claims}:
                 return each
         return None

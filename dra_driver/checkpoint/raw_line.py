@@ -131,10 +131,7 @@ def decode(data: bytes) -> RawRequest:
     end = data.find(b"\n", 0, MAX_LINE) + 1
     if end == 0:
         raise RawLineError(f"no line ends within the first {MAX_LINE} bytes")
-    head = decode_head(data[:end])
-    if len(data) - end != head.length:
-        raise RawLineError(f"len={head.length}, but {len(data) - end} bytes follow")
-    return RawRequest(head=head, body=data[end:])
+    return decode_body(decode_head(data[:end]), data[end:])
 
 
 def decode_head(line: bytes) -> RawHead:
@@ -167,6 +164,17 @@ def decode_head(line: bytes) -> RawHead:
     ):
         raise RawLineError("a process id without the time of its start, or the other way round")
     return head
+
+
+def decode_body(head: RawHead, body: bytes) -> RawRequest:
+    """A whole request of a line and what followed it.
+
+    Raises:
+        RawLineError: the line has announced another length.
+    """
+    if len(body) != head.length:
+        raise RawLineError(f"len={head.length}, but {len(body)} bytes follow")
+    return RawRequest(head=head, body=body)
 
 
 def encode(request: RawRequest) -> bytes:

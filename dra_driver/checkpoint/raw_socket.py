@@ -18,7 +18,7 @@ from dra_driver.checkpoint.raw_line import (
     OK,
     RawLineError,
     RawRequest,
-    decode,
+    decode_body,
     decode_head,
 )
 from dra_driver.errors import FatalError
@@ -169,10 +169,10 @@ class RawSocket:
                 raise RawLineError(f"no line ends within the first {MAX_LINE} bytes")
             data += self._some(connection, deadline)
         end = data.index(b"\n") + 1
-        whole = end + decode_head(data[:end]).length
-        while len(data) < whole:
+        head = decode_head(data[:end])
+        while len(data) < end + head.length:
             data += self._some(connection, deadline)
-        return decode(data)
+        return decode_body(head, data[end:])
 
     def _some(self, connection: socket.socket, deadline: Deadline) -> bytes:
         left_s = deadline.remaining_s(self._clock.monotonic_s())

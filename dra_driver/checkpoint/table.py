@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Condition, Lock
 
@@ -22,6 +22,7 @@ class OperationTable:
         self._store = store
         self._lock = Lock()
         self._operations: dict[str, Operation] | None = None
+        self._under_way: dict[str, Operation] = {}
         self._lasting: set[str] = set()
 
     def load(self) -> None:
@@ -29,11 +30,11 @@ class OperationTable:
         loaded = {each.id: each for each in self._store.load()}
         with self._lock:
             self._operations = loaded
+            self._under_way = _not_final(loaded)
 
     def all(self) -> tuple[Operation, ...]:
         """By start time, then id."""
-        known = self.by_id().values()
-        return tuple(sorted(known, key=lambda each: (each.started_wall_s, each.id)))
+        return _in_order(self.by_id().values())
 
     def by_id(self) -> Mapping[str, Operation]:
         """All by id; before they are loaded, as they are stored.
@@ -53,6 +54,14 @@ class OperationTable:
             if self._operations is not None:
                 return self._operations.get(operation_id)
         return self.by_id().get(operation_id)
+
+    def under_way(self) -> tuple[Operation, ...]:
+        """Those of `all` that are; their cost does not grow with what has ended."""
+        with self._lock:
+            found = self._under_way if self._operations is not None else None
+            if found is not None:
+                return _in_order(found.values())
+        return _in_order(_not_final(self.by_id()).values())
 
     def open_on(self, container_id: str, kind: Kind) -> Operation | None:
         """The operation of this kind that is under way on a container."""
@@ -86,6 +95,7 @@ class OperationTable:
             self._store.forget(each)
             with self._lock:
                 self._lasting.discard(each)
+                self._under_way.pop(each, None)
                 if self._operations is not None:
                     self._operations.pop(each, None)
 
@@ -97,13 +107,25 @@ class OperationTable:
             known = self._operations if self._operations is not None else {}
             known[operation.id] = operation
             self._operations = known
+            if operation.state.final:
+                self._under_way.pop(operation.id, None)
+            else:
+                self._under_way[operation.id] = operation
 
     def _open(self, container_id: str) -> Iterator[Operation]:
         if not container_id:
             return
-        for each in self.all():
-            if each.target.container_id == container_id and not each.state.final:
+        for each in self.under_way():
+            if each.target.container_id == container_id:
                 yield each
+
+
+def _not_final(operations: Mapping[str, Operation]) -> dict[str, Operation]:
+    return {key: each for key, each in operations.items() if not each.state.final}
+
+
+def _in_order(operations: Iterable[Operation]) -> tuple[Operation, ...]:
+    return tuple(sorted(operations, key=lambda each: (each.started_wall_s, each.id)))
 
 
 class KeyedLocks:

@@ -84,7 +84,7 @@ class Rig:
     def keep(self, *, wait_s: float = 0.0) -> None:
         """Let time pass, and the keeper look at all that is under way."""
         self.fakes.clock.advance(wait_s)
-        for each in self.keeper.open():
+        for each in self.engine.table.under_way():
             self.keeper.tend(each.id)
 
     def operation(self, operation_id: str = "op-1") -> Operation:
