@@ -77,7 +77,7 @@ def share_result(
 
 
 def claim_json(number: int = 1, **changes: Any) -> dict[str, Any]:
-    """An allocated ResourceClaim with one shared result; `changes`: results, requests, config."""
+    """An allocated ResourceClaim; `changes`: results, requests, config, pods that it is for."""
     reference = ref(number)
     results = changes.get("results", [])
     requests = changes.get(
@@ -107,7 +107,13 @@ def claim_json(number: int = 1, **changes: Any) -> dict[str, Any]:
             "resourceVersion": "1",
         },
         "spec": {"devices": {"requests": requests}},
-        "status": {"allocation": {"devices": devices}},
+        "status": {
+            "allocation": {"devices": devices},
+            "reservedFor": [
+                {"resource": "pods", "name": each.name, "uid": each.uid}
+                for each in changes.get("pods", ())
+            ],
+        },
     }
 
 

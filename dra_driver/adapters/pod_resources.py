@@ -49,7 +49,7 @@ class KubeletPodResources:
     def __init__(self, socket: Path, *, clock: Clock) -> None:
         self._socket = socket
         self._clock = clock
-        self._kept: tuple[_File | None, grpc.Channel] | None = None
+        self._kept: tuple[_File | None, services.PodResourcesListerStub] | None = None
 
     def pods(self, deadline: Deadline) -> tuple[PodClaims, ...]:
         answer = self._list(deadline)
@@ -65,7 +65,8 @@ class KubeletPodResources:
         # A kubelet that was restarted has another socket.
         file, kept = self._file(), self._kept
         if kept is None or kept[0] != file:
-            kept = file, grpc.insecure_channel(f"unix:{self._socket}", options=_OPTIONS)
+            channel = grpc.insecure_channel(f"unix:{self._socket}", options=_OPTIONS)
+            kept = file, services.PodResourcesListerStub(channel)
         try:
             answer = self._asked(kept[1], deadline)
         except grpc.RpcError as error:
@@ -76,10 +77,10 @@ class KubeletPodResources:
         return answer
 
     def _asked(
-        self, channel: grpc.Channel, deadline: Deadline
+        self, stub: services.PodResourcesListerStub, deadline: Deadline
     ) -> messages.ListPodResourcesResponse:
         timeout_s = deadline.remaining_s(self._clock.monotonic_s())
-        found: messages.ListPodResourcesResponse = services.PodResourcesListerStub(channel).List(
+        found: messages.ListPodResourcesResponse = stub.List(
             messages.ListPodResourcesRequest(), timeout=timeout_s
         )
         return found

@@ -67,6 +67,7 @@ class CheckpointParts:
         """Name and body; `changed` is called when `checkpointable` may answer otherwise."""
         return (
             ("checkpoint-hook", self._serve),
+            ("hook-names", self.host.told_pods.run),
             ("hook-installer", lambda stop: self.installer.run(stop, changed)),
         )
 

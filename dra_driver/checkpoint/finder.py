@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from dra_driver import log
+from dra_driver.checkpoint.told_pods import ToldPods
 from dra_driver.checkpoint.world import HookWorld
 from dra_driver.errors import AdapterError, NotFound
 from dra_driver.model.checkpoint import HookPhase, HookRequest, Target
@@ -50,10 +51,15 @@ class Finder:
     """Names come from the kubelet and the API server, which may be away: they are not needed.
 
     A container shows the mark of one claim alone, so the kubelet is asked for others, too.
+
+    Args:
+        world: of the node.
+        told_pods: what the kubelet tells.
     """
 
-    def __init__(self, world: HookWorld) -> None:
+    def __init__(self, world: HookWorld, told_pods: ToldPods) -> None:
         self._world = world
+        self._told_pods = told_pods
         self._named: dict[str, _Named] = {}
 
     def find(self, request: HookRequest, deadline: Deadline) -> Found:
@@ -114,17 +120,19 @@ class Finder:
         asked: tuple[Record, ...],
         deadline: Deadline,
     ) -> Found:
-        named = self._named.get(target.container_id)
+        named = self._named.get(target.container_id) or self._told_ahead(target, shown)
         if named is None:
             patience = Deadline(min(deadline.at_s, self._world.clock.monotonic_s() + _NAMES_S))
             try:
-                told = containers_with(self._world.pods.pods(patience), asked)
+                told = containers_with(self._told_pods.ask(patience), asked)
             except AdapterError as error:
                 if not shown:
                     raise
                 _log.info("The kubelet does not tell of a container", cause=str(error))
                 return Found(target=target, records=shown)
-            named = next(self._own(target, told, patience, sure=bool(shown)), None)
+            named = _in_its_pod(target, told, shown) or next(
+                self._own(target, told, patience, sure=bool(shown)), None
+            )
             if named is None:
                 return Found(target=target, records=shown)
             self._remember(target.container_id, named)
@@ -138,6 +146,13 @@ class Finder:
         )
         listed = {each.claim.uid: each for each in (*records_told(records, container), *shown)}
         return Found(target=full, records=tuple(listed[uid] for uid in sorted(listed)))
+
+    def _told_ahead(self, target: Target, shown: tuple[Record, ...]) -> _Named | None:
+        """What was told since the container runs, where that leaves no doubt about which it is."""
+        if target.init is None:
+            return None
+        told = containers_with(self._told_pods.since(target.init), shown)
+        return _in_its_pod(target, told, shown)
 
     def _remember(self, container_id: str, named: _Named) -> None:
         if len(self._named) >= _REMEMBERED:
@@ -158,3 +173,17 @@ class Finder:
                 same = container_ids(pod).get(each.container) in (None, target.container_id)
                 if pod_uid(pod) == target.pod_uid and same:
                     yield _Named(container=each, pod_uid=pod_uid(pod))
+
+
+def _in_its_pod(
+    target: Target, told: tuple[PodClaims, ...], shown: tuple[Record, ...]
+) -> _Named | None:
+    """The only one of these containers whose pod is the target's, as its claims name pods."""
+    pods = {
+        (record.claim.namespace, pod.name)
+        for record in shown
+        for pod in record.pods
+        if pod.uid == target.pod_uid
+    }
+    own = [each for each in told if (each.namespace, each.pod) in pods]
+    return _Named(container=own[0], pod_uid=target.pod_uid) if len(own) == 1 else None

@@ -11,6 +11,7 @@ from dra_driver.checkpoint.finder import Finder
 from dra_driver.checkpoint.post import PostCalls
 from dra_driver.checkpoint.pre_checkpoint import PreCheckpoint
 from dra_driver.checkpoint.pre_restore import PreRestore
+from dra_driver.checkpoint.told_pods import ToldPods
 from dra_driver.errors import AdapterError, NotFound
 from dra_driver.model.checkpoint import (
     Code,
@@ -32,14 +33,15 @@ class Handler:
 
     Args:
         engine: the operations.
+        told_pods: what the kubelet tells.
         kick: lets the keeper look at once at what is pending.
     """
 
-    def __init__(self, engine: Engine, *, kick: Callable[[], None]) -> None:
+    def __init__(self, engine: Engine, told_pods: ToldPods, *, kick: Callable[[], None]) -> None:
         self._engine = engine
         self._world = engine.world
         self._kick = kick
-        self._finder = Finder(engine.world)
+        self._finder = Finder(engine.world, told_pods)
         self._pre_checkpoint = PreCheckpoint(engine)
         self._pre_restore = PreRestore(engine)
         self._post = PostCalls(engine, self._finder)

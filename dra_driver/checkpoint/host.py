@@ -15,6 +15,7 @@ from dra_driver.checkpoint.keeper import Keeper
 from dra_driver.checkpoint.raw_calls import RawCalls
 from dra_driver.checkpoint.raw_socket import RawSocket
 from dra_driver.checkpoint.table import OperationTable
+from dra_driver.checkpoint.told_pods import ToldPods
 from dra_driver.checkpoint.world import HookWorld
 from dra_driver.sockets import HeldByAnother, only_process
 
@@ -51,7 +52,8 @@ class HookHost:
         self.table = OperationTable(world.store)
         engine = Engine(world, self.table)
         self._keeper = Keeper(engine)
-        self.handler = Handler(engine, kick=self._keeper.kick)
+        self.told_pods = ToldPods(world)
+        self.handler = Handler(engine, self.told_pods, kick=self._keeper.kick)
         service = CheckpointHookService(self.handler, clock=world.clock)
         self._grpc = CheckpointHookServer(paths.grpc, service)
         calls = RawCalls(self.handler, world.owners.owner)

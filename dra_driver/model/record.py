@@ -75,8 +75,7 @@ class Record:
         uses: one for each of `devices`, in the same order, which is the allocation's.
         steps: in the order in which they run.
         devices: the answer, byte-equal at every repeat; final already when reserved.
-        pods: that the claim was reserved for when it was planned, sorted; only with shares under
-            MPS, of which a container can use one.
+        pods: that the claim was reserved for when it was planned, sorted.
         checkpoint: of all its devices, the one that allows least.
         restore_from: the checkpoint operation that its containers are restored from.
     """

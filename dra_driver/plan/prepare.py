@@ -12,7 +12,7 @@ from dra_driver.model.claim import AllocationResult, Claim
 from dra_driver.model.device import GpuUuid, Inventory
 from dra_driver.model.plan import PreparePlan
 from dra_driver.model.record import PreparedDevice, Record, RecordState
-from dra_driver.model.share import CheckpointPolicy, ShareAbility, Sharing
+from dra_driver.model.share import CheckpointPolicy, ShareAbility
 from dra_driver.model.steps import MarkClaim, SetTimeSlice, Step, WriteCdiSpec
 from dra_driver.plan.amounts import usable_memory_mib
 from dra_driver.plan.cdi import claim_spec
@@ -149,7 +149,6 @@ def _record(
         # Last, so that no container can start before what its spec promises is there.
         steps = (*steps, *marks, spec.step)
         devices = tuple(map(_device, claim.results, spec.cdi_ids))
-    mps = any(each.share and each.share.sharing is Sharing.MPS for each in decisions)
     return Record(
         claim=claim.ref,
         state=RecordState.RESERVED,
@@ -157,7 +156,7 @@ def _record(
         uses=tuple(each.use for each in decisions),
         steps=steps,
         devices=devices,
-        pods=claim.consumers if mps else (),
+        pods=claim.consumers,
         checkpoint=_policy(decisions),
         restore_from=_restored(claim, decisions),
     )

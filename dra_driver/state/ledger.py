@@ -80,8 +80,6 @@ class Ledger:
 
         Those of newer releases are not judged.
         """
-        if not record.pods:
-            return {}
         with self._journal.view() as journal:
             records = journal.on(pods=[pod.uid for pod in record.pods])
         return {

@@ -27,6 +27,7 @@ from dra_driver.model.device import GpuUuid
 from dra_driver.model.plan import PreparePlan
 from dra_driver.model.record import PreparedDevice, Record, RecordState
 from dra_driver.plan.claims import is_allocated_otherwise
+from dra_driver.plan.containers import has_mps_share
 from dra_driver.plan.overlap import Conflict
 from dra_driver.plan.prepare import plan_unprepare
 from dra_driver.ports import (
@@ -222,7 +223,8 @@ class NodeState:
     ) -> tuple[PreparedDevice, ...]:
         try:
             if record.state is RecordState.RESERVED:
-                self._containers.check(record, self._ledger.of_pods(record), deadline)
+                if has_mps_share(record):
+                    self._containers.check(record, self._ledger.of_pods(record), deadline)
                 self._become_prepared(record, others, deadline)
             else:
                 self._executor.run(record, others, deadline)

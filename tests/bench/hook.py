@@ -9,21 +9,24 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
+from tests.bench import hook_node
 from tests.bench.floor import write_durably
-from tests.bench.hook_node import LARGE_MIB, Bench, Container, bench
+from tests.bench.hook_node import Bench, bench
 from tests.bench.machine import load_average, machine
+from tests.bench.runc import LARGE_MIB, Container
 
 SMALL, LARGE = "small", "large"
 """Containers that are checkpointed: of next to no memory, and of `LARGE_MIB`."""
 
 CALLS = 200
 FIRST_EVERY = 4
-"""Rounds in which a container is started for its first call: that takes as long as all the rest."""
+"""Rounds in which a container is called for the first time, of which there are not so many."""
 PAIRS = {SMALL: 100, LARGE: 40}
 _WARM_UP = 3
 
@@ -33,7 +36,9 @@ WRITE = "write"
 
 BEGINS, LOCKS, ENDS, UNLOCKS = "pre-dump", "network-lock", "post-dump", "network-unlock"
 FIRST = "pre-dump-first"
-"""The first one of a container, of which the kubelet is asked."""
+"""The first one of a container, of which the kubelet has told before."""
+FRESH = "pre-dump-fresh"
+"""The first one of a container that has just been started: the kubelet is asked."""
 OTHER = "pre-dump-other"
 """Of a container without a claim."""
 START = "createRuntime"
@@ -98,6 +103,8 @@ class _Calls:
     def __init__(self, found: Bench, folder: Path) -> None:
         self.operations = 0
         self._rounds = 0
+        self._firsts = iter(found.firsts)
+        self._fresh = count(hook_node.FRESH)
         self.milliseconds: dict[str, list[float]] = {}
         self._bench = found
         self._images = folder
@@ -121,20 +128,24 @@ class _Calls:
         self.operations += 1
         self._rounds += 1
         if self._rounds % FIRST_EVERY == 0:
-            self._first()
+            self._first(FIRST, next(self._firsts))
+            self._just_started()
         self._bench.wait_over(count=self.operations)
 
-    def _first(self) -> None:
-        number = 1000 + self._rounds
-        container = self._bench.runc.start(number, mark=self._bench.mark)
+    def _just_started(self) -> None:
+        container = self._bench.runc.start(next(self._fresh), mark=self._bench.mark)
         try:
-            with self._criu() as images:
-                self._script(FIRST, "pre-dump", container, images)
-                self._script(None, "post-dump", container, images)
-            self.operations += 1
-            self._bench.wait_over(count=self.operations)
+            self._first(FRESH, container)
         finally:
             self._bench.runc.delete(container)
+
+    def _first(self, name: str, container: Container) -> None:
+        self._bench.wait_over(count=self.operations)
+        with self._criu() as images:
+            self._script(name, "pre-dump", container, images)
+            self._script(None, "post-dump", container, images)
+        self.operations += 1
+        self._bench.wait_over(count=self.operations)
 
     @contextmanager
     def _criu(self) -> Iterator[str]:

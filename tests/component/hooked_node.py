@@ -6,13 +6,14 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dra_driver.adapters.checkpoint_client import call_hook
+from dra_driver.model.claim import PodRef
 from dra_driver.plan.claim_marks import MARKER_PATH
 from dra_driver.sim.kubelet_values import KubeletClaim
 from tests.component.node_rig import NodeRig, PluginProcess, node_rig, simulation
@@ -51,11 +52,17 @@ class HookedNode:
         with self.rig.plugin(name, **(given | flags)) as process:
             yield process
 
-    def claim(self, number: int, *, on: int = 0, **fields: str) -> KubeletClaim:
-        """A claim for a whole GPU, with these fields in its config."""
+    def claim(
+        self, number: int, *, on: int = 0, pods: Sequence[PodRef] = (), **fields: str
+    ) -> KubeletClaim:
+        """A claim of pods for a whole GPU, with these fields in its config."""
         values = {"apiVersion": CONFIG, "kind": "GpuConfig", **fields}
         return self.rig.allocate(
-            number, [whole_result(number=on)], requests=[request()], config=[config(values)]
+            number,
+            [whole_result(number=on)],
+            requests=[request()],
+            config=[config(values)],
+            pods=pods,
         )
 
     def spec(self, claim: KubeletClaim) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from threading import Event, Lock
 
 from dra_driver.checkpoint.world import HookWorld
 from dra_driver.errors import AdapterError, CudaFailed, NotFound, OutOfTime
-from dra_driver.model.checkpoint import ContainerMemory, Operation, OperationState
+from dra_driver.model.checkpoint import ContainerMemory
 from dra_driver.model.claim import ClaimRef, PodRef
 from dra_driver.model.cuda import CudaState, DeviceMapping, ProcessRef
 from dra_driver.model.deadline import Deadline
@@ -16,10 +16,10 @@ from dra_driver.model.device import GpuUuid, Inventory
 from dra_driver.model.mps import ComputeMode, GpuProcess
 from dra_driver.model.owner import PodClaims, ProcessOwner
 from dra_driver.model.record import Record
-from dra_driver.plan.operation_json import decode_operation, encode_operation
 from dra_driver.ports import Json
 from tests.builders import BOOT, NODE, gpu, inventory
 from tests.fakes.clock import FakeClock
+from tests.fakes.operation_store import MemoryStore
 from tests.fakes.recorder import FakeRecorder
 
 _MOVES = {
@@ -63,6 +63,7 @@ class FakeNode:
         broken: CUDA calls that fail, by name, with what they raise.
         held: CUDA calls that wait for it, by name.
         runtimes: pids of runtimes that are at work.
+        asked: deadlines of the questions to the kubelet.
     """
 
     def __init__(self, *containers: FakeContainer) -> None:
@@ -78,6 +79,7 @@ class FakeNode:
         self.left = ContainerMemory(available_bytes=64 << 30)
         self.told: tuple[PodClaims, ...] = ()
         self.kubelet_away = False
+        self.asked: list[Deadline] = []
         self.pods_by_name: dict[tuple[str, str], Json] = {}
         self.events: list[tuple[str, str, str]] = []
 
@@ -146,6 +148,7 @@ class FakeNode:
 
     # PodResources, PodReader
     def pods(self, deadline: Deadline) -> tuple[PodClaims, ...]:
+        self.asked.append(deadline)
         if self.kubelet_away:
             raise AdapterError("the kubelet does not answer")
         return self.told
@@ -209,50 +212,6 @@ class FakeGpus:
             for pid, state in sorted(container.cuda.items())
             if state is not CudaState.CHECKPOINTED
         )
-
-
-class KilledError(BaseException):
-    """Here the process ends: nothing may handle it."""
-
-
-class MemoryStore:
-    """`OperationStore` that keeps what would be on disk.
-
-    Attributes:
-        saves: of each save the state, and whether it lasts.
-        kills: saves at which the process is killed, by number: before it (False) or after (True).
-    """
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-        self.broken = False
-        self.saves: list[tuple[OperationState, bool]] = []
-        self.kills: dict[int, bool] = {}
-        self._lasting: set[str] = set()
-
-    def load(self) -> tuple[Operation, ...]:
-        found = [decode_operation(each) for each in self.files.values()]
-        return tuple(sorted(found, key=lambda each: (each.started_wall_s, each.id)))
-
-    def save(self, operation: Operation, *, lasting: bool = True) -> None:
-        if self.broken:
-            raise AdapterError("the disk is full: free space")
-        number = len(self.saves)
-        if self.kills.get(number) is False:
-            raise KilledError
-        if lasting:
-            self._lasting.add(operation.id)
-        self.saves.append((operation.state, operation.id in self._lasting))
-        self.files[operation.id] = encode_operation(operation).encode()
-        if self.kills.get(number):
-            raise KilledError
-
-    def power_cut(self) -> None:
-        """Lose all that may be lost."""
-        self.files = {each: self.files[each] for each in self._lasting & self.files.keys()}
-
-    def forget(self, operation_id: str) -> None:
-        self.files.pop(operation_id, None)
 
 
 @dataclass

@@ -15,12 +15,16 @@ from dra_api.kubelet import podresources_v1_pb2_grpc as services
 
 
 class FakeKubelet(services.PodResourcesListerServicer):
-    """Answers List with `pods`, refuses with `refusal`, or keeps callers waiting while `held`."""
+    """Answers List with `pods`, refuses with `refusal`, or keeps callers waiting while `held`.
+
+    `asked` says how often it was.
+    """
 
     def __init__(self, *pods: messages.PodResources) -> None:
         self.pods = pods
         self.refusal: tuple[grpc.StatusCode, str] | None = None
         self.held = False
+        self.asked = 0
         self.released = Event()
 
     def List(  # noqa: N802 - the service's name
@@ -28,6 +32,7 @@ class FakeKubelet(services.PodResourcesListerServicer):
         request: messages.ListPodResourcesRequest,
         context: grpc.ServicerContext,
     ) -> messages.ListPodResourcesResponse:
+        self.asked += 1
         if self.held:
             self.released.wait(60)
         if self.refusal is not None:

@@ -8,6 +8,7 @@ from dra_driver.checkpoint.engine import Engine
 from dra_driver.checkpoint.handler import Handler
 from dra_driver.checkpoint.keeper import Keeper
 from dra_driver.checkpoint.table import OperationTable
+from dra_driver.checkpoint.told_pods import ToldPods
 from dra_driver.model.checkpoint import (
     Code,
     HookAnswer,
@@ -69,7 +70,8 @@ class Rig:
         table.load()
         self.engine = Engine(self.fakes.world(), table)
         self.keeper = Keeper(self.engine)
-        self.handler = Handler(self.engine, kick=lambda: None)
+        self.told_pods = ToldPods(self.engine.world)
+        self.handler = Handler(self.engine, self.told_pods, kick=lambda: None)
 
     def call(self, request: HookRequest) -> HookAnswer:
         return self.handler.call(request, Deadline(self.fakes.clock.monotonic_s() + 30.0))

@@ -14,6 +14,7 @@ from tests.bench.hook import (
     ENDS,
     FIRST,
     FLOOR,
+    FRESH,
     LARGE,
     LOCKS,
     OTHER,
@@ -24,8 +25,8 @@ from tests.bench.hook import (
     WITHOUT,
     WRITE,
 )
-from tests.bench.hook_node import freezing_ms
 from tests.bench.hook_report import hook_table, interval, missed
+from tests.bench.runc import freezing_ms
 
 
 def _dumps(*milliseconds: float, waits: int = 0) -> list[dict[str, float]]:
@@ -51,7 +52,7 @@ def _document(*, begins: list[float], slower: list[float]) -> dict[str, Any]:
         "loadAverages": [1.5, 0.5, 2.0],
         "largeMib": 256,
         "calls": dict.fromkeys(names, quick)
-        | {WRITE: [4.0] * len(begins), BEGINS: begins, FIRST: begins[:1]},
+        | {WRITE: [4.0] * len(begins), BEGINS: begins, FIRST: begins[:1], FRESH: begins[:1]},
         "dumps": {
             SMALL: {WITHOUT: _dumps(100.0, 200.0, 400.0), WITH: _dumps(*slower)},
             LARGE: {WITHOUT: _dumps(1100.0, 1000.0, waits=1), WITH: _dumps(1001.0, 1003.0)},
@@ -98,6 +99,7 @@ def test_missed_aims_are_told_when_a_call_and_checkpoints_are_slow(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     document = _document(begins=[1.0, 3.1, 3.2], slower=[100.0, 222.0, 480.0])
+    document["calls"][FRESH] = [4.0]
     call, dump = missed(document)
     assert call == (
         "`pre-dump`, container with a claim, a later one: 3.1 ms at the median, 3 are the aim"

@@ -167,9 +167,10 @@ def test_claim_tells_the_pods_that_it_is_reserved_for() -> None:
     assert plan(obj).record.pods == (POD, OTHER)
 
 
-def test_record_names_no_pods_when_it_has_no_share_under_mps() -> None:
-    obj = reserved({"resource": "pods", "name": "web-0", "uid": "pod-0"})
-    sliced = obj["status"]["allocation"]["devices"]
-    sliced["config"] = [config(parameters(sharing="TimeSlicing"))]
-    assert plan(obj).record.pods == ()
+def test_claim_without_a_share_under_mps_costs_no_look_at_its_pods() -> None:
+    obj = reserved({"resource": "pods", "name": POD.name, "uid": POD.uid})
+    obj["status"]["allocation"]["devices"]["config"] = [config(parameters(sharing="TimeSlicing"))]
+    record = plan(obj).record
+    assert record.pods == (POD,)
+    assert pods_to_read(record, [replace(records.record(2), pods=(POD,))]) == ()
     assert parsed(share_claim()).consumers == ()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dra_driver.model.checkpoint import Code, HookAnswer, Target
+from dra_driver.model.claim import PodRef
 from dra_driver.model.cuda import CudaState
+from dra_driver.model.deadline import Deadline
 from dra_driver.model.owner import PodClaims
 from dra_driver.model.record import Record
 from dra_driver.model.share import CheckpointPolicy
@@ -73,3 +77,53 @@ def test_criu_is_looked_at_only_when_processes_use_cuda() -> None:
     asked = by_criu("criu-2", target=Target(container_id="c2", init=ref_of(200)))
     assert rig.call(asked).code is Code.OK
     assert rig.fakes.plugin_asked == 1
+
+
+POD_UID = container().pod_uid
+
+
+def reserved(number: int = 1, **pods: str) -> Record:
+    """A claim of pods by name, with their UIDs."""
+    refs = tuple(PodRef(name, uid) for name, uid in sorted(pods.items()))
+    return replace(whole(number), pods=refs)
+
+
+def told_ahead(rig: Rig, *pods: PodClaims) -> None:
+    """Let the kubelet tell, and be away from then on."""
+    rig.node.told = pods
+    rig.told_pods.ask(Deadline(rig.fakes.clock.monotonic_s() + 1.0))
+    rig.node.kubelet_away = True
+
+
+def test_container_has_the_names_that_were_told_since_it_runs() -> None:
+    record = reserved(web=POD_UID)
+    rig = Rig(container(), records=(record,))
+    told_ahead(rig, told("db", whole(2)), told("web", record))
+    assert named(rig.call(by_criu())) == ("web", "main")
+
+
+def test_kubelet_is_asked_when_a_container_was_started_after_it_had_told() -> None:
+    record = reserved(web=POD_UID)
+    rig = Rig(container(), records=(record,))
+    rig.fakes.clock.advance(-rig.fakes.clock.monotonic_s() + ref_of(100).started / 100)
+    told_ahead(rig, told("web", record))
+    assert named(rig.call(by_criu())) == ("", "")
+
+
+def test_kubelet_is_asked_when_what_it_told_leaves_a_doubt() -> None:
+    shared = reserved(web="22222222-2222-4333-8444-555555555555")
+    rig = Rig(container(), records=(shared,))
+    told_ahead(rig, told("web", shared))
+    assert named(rig.call(by_criu())) == ("", ""), "the pod is another one of that name"
+
+    record = reserved(web=POD_UID)
+    rig = Rig(container(), records=(record,))
+    told_ahead(rig, told("web", record), replace(told("web", record), container="sidecar"))
+    assert named(rig.call(by_criu())) == ("", ""), "two containers of the pod have the claim"
+
+
+def test_container_of_a_claim_of_several_pods_is_that_of_its_own_pod() -> None:
+    record = reserved(db="22222222-2222-4333-8444-555555555555", web=POD_UID)
+    rig = Rig(container(), records=(record,))
+    rig.node.told = (told("db", record), told("web", record))
+    assert named(rig.call(by_criu())) == ("web", "main")

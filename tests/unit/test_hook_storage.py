@@ -20,7 +20,7 @@ from dra_driver.model.checkpoint import (
 from dra_driver.model.cuda import CudaState
 from dra_driver.plan.operation_lasting import lasts, lasts_at_once
 from tests.builders import ref
-from tests.fakes.checkpoint import KilledError
+from tests.fakes.operation_store import KilledError
 from tests.unit.hooking import (
     Rig,
     by_criu,
