@@ -80,11 +80,12 @@ class RecordFiles:
     @contextmanager
     def staged(self, record: Record) -> Iterator[None]:
         with self._write_out(record) as staged:
+            # One step of the interpreter each, and nobody else has this very object.
             self._staged[id(record)] = staged
             try:
                 yield
             finally:
-                del self._staged[id(record)]
+                self._staged.pop(id(record), None)
 
     @contextmanager
     def transaction(self) -> Iterator[JournalTransaction]:
@@ -112,7 +113,7 @@ class RecordFiles:
     def put(self, locked: OpenFile, record: Record) -> None:
         uid = record.claim.uid
         self._refuse_newer(uid)
-        staged = self._staged.get(id(record))
+        staged = self._staged.pop(id(record), None)
         file = staged or self._write_out(record)
         try:
             self._begin_change(locked)

@@ -67,5 +67,5 @@ class RecordIndex:
                 del self._by_key[key]
 
 
-def _keys(record: Record) -> tuple[str, ...]:
-    return (*record.gpus, *(pod.uid for pod in record.pods))
+def _keys(record: Record) -> set[str]:
+    return {*record.gpus, *(pod.uid for pod in record.pods)}

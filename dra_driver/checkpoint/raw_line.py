@@ -123,7 +123,7 @@ _LARGEST_PID = 2**31 - 1
 
 
 def decode(data: bytes) -> RawRequest:
-    """A whole request.
+    """A whole request, as `encode` gives it.
 
     Raises:
         RawLineError: it is none.

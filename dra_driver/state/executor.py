@@ -94,7 +94,7 @@ class Executor:
     def undo(
         self, record: Record, steps: Iterable[Step], others: Records, deadline: Deadline
     ) -> None:
-        """Undo `steps` of `record` in the order given; arguments and errors as of `run`."""
+        """Undo `steps` of `record` in the order given; arguments and errors as of `begin`."""
         remaining = {uid: other for uid, other in others.items() if uid != record.claim.uid}
         for step in steps:
             self._measured(self._undo, "undo", step, remaining, deadline)
@@ -142,7 +142,7 @@ class Executor:
     def _run(self, record: Record, deadline: Deadline, ahead: Ahead) -> None:
         for step in record.steps:
             self._check_time(record, deadline)
-            self._measured(self._finish, "run", step, ahead)
+            self._measured(self._run_step, "run", step, ahead)
 
     def _begin(self, record: Record, records: Records, deadline: Deadline, ahead: Ahead) -> None:
         for step in record.steps:
@@ -166,7 +166,7 @@ class Executor:
             case _ as never:
                 assert_never(never)
 
-    def _finish(self, step: Step, ahead: Ahead) -> None:
+    def _run_step(self, step: Step, ahead: Ahead) -> None:
         match step:
             case EnsureShare(share=share):
                 ahead.end_shares(share.gpu)
@@ -249,7 +249,11 @@ class Executor:
 
 
 class Effects:
-    """Steps of a record under way, in a block; without `finish` what was begun is only awaited."""
+    """Steps of a record under way, in a block; without `finish` what was begun is only awaited.
+
+    Attributes:
+        finish: runs all steps, once; raises as `Executor.begin`.
+    """
 
     def __init__(self, ahead: Ahead, finish: Callable[[], None]) -> None:
         self._ahead = ahead

@@ -100,8 +100,8 @@ class Ledger:
     def reserve(self, plan: PreparePlan) -> Reserved | Conflict:
         """Enter the plan's record unless it conflicts, checked and done as one.
 
-        A record without an intent is entered by `commit` alone: its GPUs' locks, held from here to
-        there, keep others from reserving between.
+        A record without an intent is entered by `committing` alone: its GPUs' locks, held from here
+        to there, keep others from reserving between.
         """
         intended = plan.record if is_journalled(plan.record) else None
         if intended is None:

@@ -223,6 +223,7 @@ class NodeState:
     ) -> tuple[PreparedDevice, ...]:
         try:
             if record.state is RecordState.RESERVED:
+                # Others need no look at the journal either.
                 if has_mps_share(record):
                     self._containers.check(record, self._ledger.of_pods(record), deadline)
                 self._become_prepared(record, others, deadline)

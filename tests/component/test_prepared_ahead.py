@@ -18,7 +18,7 @@ from tests.component.node_folder import FileSupervisor, NodeFolder, soon
 
 
 class WatchedSupervisor(FileSupervisor):
-    """Calls `look` when it is waited for; `broken`: an error to raise then."""
+    """Calls `look` when it begins and when it is waited for; `broken`: an error to raise then."""
 
     def __init__(self, path: Path, look: Callable[[], None]) -> None:
         super().__init__(path)
@@ -28,6 +28,7 @@ class WatchedSupervisor(FileSupervisor):
     def begin(
         self, gpu: GpuUuid, shares: tuple[GpuShare, ...], deadline: Deadline
     ) -> Callable[[], None]:
+        self._look()
         apply = super().begin(gpu, shares, deadline)
 
         def wait() -> None:
@@ -40,16 +41,21 @@ class WatchedSupervisor(FileSupervisor):
 
 
 class Seen:
-    """What stood in the journal's folder while shares were enforced."""
+    """What stood in the journal's folder when shares began to be enforced, and when they were.
+
+    Attributes:
+        entered: states of its entries, each time.
+        written_out: the same of records beside their places.
+    """
 
     def __init__(self, root: Path) -> None:
         self._entries = root / "state/claims"
-        self.entered: list[RecordState] = []
-        self.written_out: list[RecordState] = []
+        self.entered: list[list[RecordState]] = []
+        self.written_out: list[list[RecordState]] = []
 
     def look(self) -> None:
-        self.entered = [_record(path).state for path in self._entries.glob("[!.]*")]
-        self.written_out = [_record(path).state for path in self._entries.glob(".*.tmp")]
+        self.entered.append([_record(path).state for path in self._entries.glob("[!.]*")])
+        self.written_out.append([_record(path).state for path in self._entries.glob(".*.tmp")])
 
 
 def _record(path: Path) -> Record:
@@ -64,8 +70,8 @@ def test_prepare_writes_the_record_out_while_shares_are_enforced_and_enters_it_a
     seen = Seen(tmp_path)
     node = NodeFolder(tmp_path, supervisor=WatchedSupervisor(tmp_path / "shares", seen.look))
     node.state.prepare(ref(1), soon())
-    assert seen.entered == [RecordState.RESERVED]
-    assert seen.written_out == [RecordState.PREPARED]
+    assert seen.entered == [[RecordState.RESERVED]] * 2
+    assert seen.written_out == [[], [RecordState.PREPARED]]
     assert [record.claim.uid for record in node.state.records()] == [claim_uid(1)]
     assert node.leftovers() == []
     node.check()
@@ -80,7 +86,7 @@ def test_prepare_leaves_nothing_of_what_it_wrote_out_when_shares_cannot_be_enfor
     supervisor.broken = AdapterError("MPS is not there")
     with pytest.raises(ClaimError, match="MPS is not there"):
         node.state.prepare(ref(1), soon())
-    assert seen.written_out == [RecordState.PREPARED]
+    assert seen.written_out[1] == [RecordState.PREPARED]
     assert node.leftovers() == []
     node.check()
     assert node.state.records() == ()

@@ -156,6 +156,26 @@ def test_journal_enters_an_intended_record_only_when_it_is_put(setup: Setup) -> 
     assert setup.records() == {claim_uid(1): first, claim_uid(2): second}
 
 
+def test_journal_writes_a_record_anew_that_was_staged_before(setup: Setup) -> None:
+    first = record(1)
+    with setup.journal.staged(first):
+        pass
+    setup.put(first)
+    assert setup.records() == {claim_uid(1): first}
+    with setup.journal.staged(first), setup.journal.transaction() as journal:
+        journal.put(first)
+        journal.delete(claim_uid(1))
+        journal.put(first)
+    assert setup.records() == {claim_uid(1): first}
+
+
+def test_journal_forgets_a_record_that_names_one_pod_twice(setup: Setup) -> None:
+    pods = (PodRef("web-0", "pod-0"), PodRef("web-1", "pod-0"))
+    setup.put(replace(record(1), pods=pods), replace(record(1), pods=()))
+    with setup.journal.view() as journal:
+        assert not journal.on(pods=["pod-0"])
+
+
 def test_journal_keeps_a_newer_entry_and_refuses_to_touch_it(setup: Setup) -> None:
     setup.plant(claim_uid(1), newer(1))
     with setup.journal.transaction() as journal:

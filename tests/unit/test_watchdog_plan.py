@@ -155,6 +155,16 @@ def test_evaluate_counts_who_hides_its_mounts_for_the_claim_of_its_pod() -> None
     assert found.strangers == ()
 
 
+def test_evaluate_ends_nobody_who_hides_its_mounts_where_turns_are_taken() -> None:
+    hidden = Seen(process=process(2, OVER), owner=owner(2, pod=7))
+    turns = record(1, pods=(7,), **(TERMINATE | {"sharing": Sharing.TIME_SLICING}))
+
+    found = judge(hidden, records=(turns,))
+
+    assert [(each.used_bytes, each.victims) for each in found.usages] == [(OVER, ())]
+    assert found.strangers == ()
+
+
 def test_evaluate_counts_for_nobody_who_hides_its_mounts_in_a_pod_of_two_claims() -> None:
     hidden = Seen(process=process(2, OVER), owner=owner(2, pod=7))
     elsewhere = Seen(process=process(3, OVER), owner=owner(3, share_id(9), pod=7))
