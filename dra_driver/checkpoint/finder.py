@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -10,16 +10,20 @@ from dra_driver import log
 from dra_driver.checkpoint.told_pods import ToldPods
 from dra_driver.checkpoint.world import HookWorld
 from dra_driver.errors import AdapterError, NotFound
-from dra_driver.model.checkpoint import HookPhase, HookRequest, Target
+from dra_driver.model.checkpoint import HookPhase, HookRequest, Target, Trigger
 from dra_driver.model.deadline import Deadline
 from dra_driver.model.owner import PodClaims, ProcessOwner
 from dra_driver.model.record import Record
 from dra_driver.plan.container_claims import (
     container_ids,
+    container_in,
     containers_with,
+    places_of,
     pod_uid,
+    records_doubtful,
     records_shown,
     records_told,
+    sole_container,
     unmarked,
 )
 
@@ -39,14 +43,6 @@ class Found:
     records: tuple[Record, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Named:
-    """What was told of a container, once and for its whole life."""
-
-    container: PodClaims
-    pod_uid: str
-
-
 class Finder:
     """Names come from the kubelet and the API server, which may be away: they are not needed.
 
@@ -60,13 +56,13 @@ class Finder:
     def __init__(self, world: HookWorld, told_pods: ToldPods) -> None:
         self._world = world
         self._told_pods = told_pods
-        self._named: dict[str, _Named] = {}
+        self._known: dict[str, PodClaims] = {}
 
     def find(self, request: HookRequest, deadline: Deadline) -> Found:
         """Give the container of a request.
 
         Raises:
-            NotFound: there is no such pod or container.
+            NotFound: there is no such pod or container, or it is of another pod than was named.
             AdapterError: it cannot be told.
         """
         target = self._by_names(request.target, deadline)
@@ -76,17 +72,17 @@ class Finder:
             target = replace(target, init=self._world.containers.find(target.container_id))
         owner = self._owner(target)
         if owner is not None:
+            _refuse_another_pod(request, owner)
             target = replace(
                 target,
                 container_id=target.container_id or owner.container_id or "",
-                pod_uid=target.pod_uid or owner.pod_uid or "",
+                pod_uid=owner.pod_uid or target.pod_uid,
             )
         records = self._world.records()
-        shown = records_shown(records, owner, request.claims)
-        asked = shown or (unmarked(records) if target.pod_uid else ())
-        if not asked:
+        claims = _Claims(all=records, shown=records_shown(records, owner, request.claims))
+        if not claims.shown and not (target.pod_uid and claims.asked):
             return Found(target=target)
-        return self._told(target, records=records, shown=shown, asked=asked, deadline=deadline)
+        return self._told(target, claims, deadline)
 
     def _by_names(self, target: Target, deadline: Deadline) -> Target:
         if target.container_id or target.init is not None or not target.pod_name:
@@ -111,79 +107,114 @@ class Finder:
             return None
         return owner
 
-    def _told(
-        self,
-        target: Target,
-        *,
-        records: tuple[Record, ...],
-        shown: tuple[Record, ...],
-        asked: tuple[Record, ...],
-        deadline: Deadline,
-    ) -> Found:
-        named = self._named.get(target.container_id) or self._told_ahead(target, shown)
-        if named is None:
+    def _told(self, target: Target, claims: _Claims, deadline: Deadline) -> Found:
+        """Add what the container's mounts do not show."""
+        container = self._known.get(target.container_id) or self._told_ahead(target, claims)
+        if container is None:
             patience = Deadline(min(deadline.at_s, self._world.clock.monotonic_s() + _NAMES_S))
-            try:
-                told = containers_with(self._told_pods.ask(patience), asked)
-            except AdapterError as error:
-                if not shown:
-                    raise
-                _log.info("The kubelet does not tell of a container", cause=str(error))
-                return Found(target=target, records=shown)
-            named = _in_its_pod(target, told, shown) or next(
-                self._own(target, told, patience, sure=bool(shown)), None
-            )
-            if named is None:
-                return Found(target=target, records=shown)
-            self._remember(target.container_id, named)
-        container = named.container
+            told = self._asked(claims, patience)
+            doubtful = records_doubtful(claims.possible, told, claims.asked, target.pod_uid)
+            container = self._judged(target, claims, told, doubtful, patience)
+            if container is None:
+                # Rather one claim too many than a dump that forgets one.
+                return Found(target=target, records=_by_uid((*claims.shown, *doubtful)))
+        self._remember(target.container_id, container)
         full = replace(
             target,
             pod_namespace=container.namespace,
             pod_name=container.pod,
-            pod_uid=target.pod_uid or named.pod_uid,
             container_name=container.container,
         )
-        listed = {each.claim.uid: each for each in (*records_told(records, container), *shown)}
-        return Found(target=full, records=tuple(listed[uid] for uid in sorted(listed)))
+        own = records_told(claims.all, container)
+        return Found(target=full, records=_by_uid((*own, *claims.shown)))
 
-    def _told_ahead(self, target: Target, shown: tuple[Record, ...]) -> _Named | None:
-        """What was told since the container runs, where that leaves no doubt about which it is."""
+    def _told_ahead(self, target: Target, claims: _Claims) -> PodClaims | None:
         if target.init is None:
             return None
-        told = containers_with(self._told_pods.since(target.init), shown)
-        return _in_its_pod(target, told, shown)
+        told = self._told_pods.since(target.init)
+        return sole_container(told, claims.all, claims.shown, target.pod_uid)
 
-    def _remember(self, container_id: str, named: _Named) -> None:
-        if len(self._named) >= _REMEMBERED:
-            self._named.clear()
-        if container_id:
-            self._named[container_id] = named
+    def _asked(self, claims: _Claims, patience: Deadline) -> tuple[PodClaims, ...]:
+        try:
+            return self._told_pods.ask(patience)
+        except AdapterError as error:
+            if not claims.shown:
+                raise
+            _log.info("The kubelet does not tell of a container", cause=str(error))
+            return ()
 
-    def _own(
-        self, target: Target, told: tuple[PodClaims, ...], patience: Deadline, *, sure: bool
-    ) -> Iterator[_Named]:
-        """The target among containers that have its claims; `sure`: it is one of them."""
-        if sure and len(told) == 1:
-            yield _Named(container=told[0], pod_uid="")
-            return
-        for each in told[:_CANDIDATES]:
+    def _judged(
+        self,
+        target: Target,
+        claims: _Claims,
+        told: tuple[PodClaims, ...],
+        doubtful: tuple[Record, ...],
+        patience: Deadline,
+    ) -> PodClaims | None:
+        """The target among containers that have its claims, or may have them."""
+        sole = sole_container(told, claims.all, claims.shown, target.pod_uid)
+        if sole is not None:
+            return sole
+        having = containers_with(told, claims.asked)
+        named = places_of(claims.all, target.pod_uid)
+        if claims.shown and len(having) == 1 and not named:
+            return having[0]
+        if not having and not doubtful:
+            return None
+        places = dict.fromkeys((*named, *((each.namespace, each.pod) for each in having)))
+        for namespace, name in tuple(places)[:_CANDIDATES]:
             with suppress(AdapterError):
-                pod = self._world.pod_reader.get_pod(each.namespace, each.pod, patience)
-                same = container_ids(pod).get(each.container) in (None, target.container_id)
-                if pod_uid(pod) == target.pod_uid and same:
-                    yield _Named(container=each, pod_uid=pod_uid(pod))
+                pod = self._world.pod_reader.get_pod(namespace, name, patience)
+                found = container_in(
+                    pod,
+                    claims.all,
+                    having,
+                    uid=target.pod_uid,
+                    container_id=target.container_id,
+                )
+                if found is not None:
+                    return found
+        return None
+
+    def _remember(self, container_id: str, container: PodClaims) -> None:
+        if len(self._known) >= _REMEMBERED:
+            self._known.clear()
+        if container_id:
+            self._known[container_id] = container
 
 
-def _in_its_pod(
-    target: Target, told: tuple[PodClaims, ...], shown: tuple[Record, ...]
-) -> _Named | None:
-    """The only one of these containers whose pod is the target's, as its claims name pods."""
-    pods = {
-        (record.claim.namespace, pod.name)
-        for record in shown
-        for pod in record.pods
-        if pod.uid == target.pod_uid
-    }
-    own = [each for each in told if (each.namespace, each.pod) in pods]
-    return _Named(container=own[0], pod_uid=target.pod_uid) if len(own) == 1 else None
+def _refuse_another_pod(request: HookRequest, owner: ProcessOwner) -> None:
+    named, known = request.target.pod_uid, owner.pod_uid
+    if request.trigger is Trigger.CONTROLLER and named and known and named != known:
+        raise NotFound(
+            f"the container is of pod {known}, not of {named}: leave target.pod_uid out, or name"
+            " another container"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claims:
+    """Records that a container's claims may be among.
+
+    Attributes:
+        all: of this node.
+        shown: those that its mounts show.
+    """
+
+    all: tuple[Record, ...]
+    shown: tuple[Record, ...]
+
+    @property
+    def asked(self) -> tuple[Record, ...]:
+        """Those by which the kubelet can tell it."""
+        return self.shown or unmarked(self.all)
+
+    @property
+    def possible(self) -> tuple[Record, ...]:
+        """Those that it may have besides; a container with a marked claim shows a mark."""
+        return self.all if self.shown else unmarked(self.all)
+
+
+def _by_uid(records: Iterable[Record]) -> tuple[Record, ...]:
+    found = {each.claim.uid: each for each in records}
+    return tuple(found[uid] for uid in sorted(found))

@@ -25,7 +25,7 @@ _log = log.get(__name__)
 
 
 class ToldPods:
-    """Safe for many threads. A call may come while the kubelet is slow, and holds a dump up."""
+    """Lets no dump wait for the kubelet, which may be slow; safe for many threads."""
 
     def __init__(self, world: HookWorld) -> None:
         self._world = world
@@ -36,18 +36,19 @@ class ToldPods:
         """Ask now; as `PodResources.pods`."""
         asked_s = self._world.clock.monotonic_s()
         told = self._world.pods.pods(deadline)
-        # Of two at one time either will do.
-        self._latest = (asked_s, told)
+        if asked_s >= self._latest[0]:
+            self._latest = (asked_s, told)
         return told
 
     def since(self, process: ProcessRef) -> tuple[PodClaims, ...]:
         """Give what was told last, if that was asked after a process had started; else nothing.
 
-        What containers its pod has, and with which claims, was all known then, and stays: the
-        kubelet starts none before all claims of the pod are prepared.
+        Of the containers of its pod that the kubelet lists it was all known then, and stays: it
+        starts none before all claims of the pod are prepared.
         """
         asked_s, told = self._latest
-        # It started within the tick that its time names.
+        # It started within the tick that its time names. That counts a machine's sleep, our clock
+        # does not: after one, what was told seems older than it is.
         return told if asked_s * self._ticks_per_s >= process.started + 1 else ()
 
     def run(self, stop: Event) -> None:

@@ -43,6 +43,17 @@ def pods_to_read(record: Record, others: Iterable[Record]) -> tuple[PodRef, ...]
     return tuple(pod for pod in record.pods if pod.uid in theirs)
 
 
+def claims_used(pod: Json, container: str) -> frozenset[str]:
+    """Names of the claims that a container of a pod uses, as the API server gave the pod."""
+    claims = _claims_of(pod)
+    return frozenset(
+        claims.get(str(used.get("name")), "")
+        for each in _containers(pod)
+        if each.get("name") == container
+        for used in _items(_mapping(each.get("resources")).get("claims"))
+    ) - {""}
+
+
 def check_containers(pod: Json, record: Record, others: Iterable[Record]) -> None:
     """Check every container of a pod of `record`, as the API server gave it.
 
