@@ -1,4 +1,4 @@
-"""The journal as files: `<state-dir>/claims/<claim UID>.json`, one for each claim.
+"""The journal as files, `<claim UID>.json`, one for each claim.
 
 All plugin processes of a node share it. The lock file holds a counter that is raised before each
 change; a process whose view was read at the same count need not look at the folder again, so a
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -20,8 +21,9 @@ from dra_driver.adapters.damaged import LONGEST_REASON, PASSING, set_aside
 from dra_driver.adapters.durable import DurableFolder, Staged
 from dra_driver.adapters.lock_file import OpenFile
 from dra_driver.adapters.record_counter import Count, RecordCounter
+from dra_driver.adapters.record_folders import RecordFolders, file_of, outlives_boot
 from dra_driver.adapters.record_index import Identity, RecordIndex
-from dra_driver.adapters.record_transaction import RecordTransaction, outlives_boot
+from dra_driver.adapters.record_transaction import RecordTransaction
 from dra_driver.errors import AdapterError
 from dra_driver.model.record import NewerRecord, Record
 from dra_driver.ports import Clock, JournalTransaction, JournalView, Recorder
@@ -29,23 +31,21 @@ from dra_driver.state import codec
 
 _log = log.get(__name__)
 
-_SETTING = "--state-dir"
-
-_ENDING = ".json"
-
 
 class RecordFiles:
     """The Journal of a node.
 
     Args:
-        state_dir: holds `claims/` and `journal.lock`; made when first needed.
+        state_dir: holds `journal.lock` and the records that last; made when first needed.
+        run_dir: holds the others.
     """
 
-    def __init__(self, state_dir: Path, *, clock: Clock, recorder: Recorder) -> None:
+    def __init__(self, state_dir: Path, run_dir: Path, *, clock: Clock, recorder: Recorder) -> None:
         self._recorder = recorder
-        # Records name namespaces and claims: they are nobody else's to read.
-        self._folder = DurableFolder(state_dir / "claims", setting=_SETTING, mode=0o600)
-        self._counter = RecordCounter(state_dir / "journal.lock", folder=self._folder, clock=clock)
+        self._folders = folders = RecordFolders(state_dir, run_dir)
+        self._counter = RecordCounter(
+            state_dir / "journal.lock", folder=folders.lasting, clock=clock
+        )
         self._mutex = Lock()
         self._count: Count = (0, "")
         self._view: Count | None = None
@@ -92,8 +92,8 @@ class RecordFiles:
         """Hold the lock of all processes; what was put or deleted is durable at the end.
 
         Only what is RESERVED is not: it has to outlive processes, which it does from its rename on,
-        and no boot, as it holds nothing in the next one. What a power cut leaves of it is nothing,
-        the whole or an empty file, which no other write leaves.
+        and no boot. Where the run folder is on a disk, a power cut leaves nothing of it, the whole
+        or an empty file, which no other write leaves.
 
         The folder is synced after the lock is free, so that transactions wait for no disk but
         their own and share syncs. Others may thus see a record that a power cut could still take;
@@ -108,7 +108,7 @@ class RecordFiles:
             finally:
                 self._counter.unlock(file)
         if transaction.unsynced:
-            self._folder.sync()
+            self._folders.lasting.sync()
 
     def put(self, locked: OpenFile, record: Record) -> None:
         uid = record.claim.uid
@@ -121,20 +121,23 @@ class RecordFiles:
         finally:
             if file is not staged:
                 file.close()
+        before = self._index.find(uid)
+        if before is not None:
+            self._folders.remove_other(before, record)
         self._index.put(record, identity)
         self._end_change()
 
     def delete(self, locked: OpenFile, uid: str) -> None:
         self._refuse_newer(uid)
         self._begin_change(locked)
-        self._folder.unlink(_file_of(uid))
+        self._folders.remove(uid, self._index.find(uid))
         self._index.forget(uid)
         self._end_change()
 
     def _write_out(self, record: Record) -> Staged:
         content = codec.encode(record).encode()
-        return self._folder.staged(
-            _file_of(record.claim.uid), content, lasting=outlives_boot(record)
+        return self._folders.of(record).staged(
+            file_of(record.claim.uid), content, lasting=outlives_boot(record)
         )
 
     def _refuse_newer(self, uid: str) -> None:
@@ -155,63 +158,58 @@ class RecordFiles:
         if self._count == self._view:
             return
         if self._view is None:
-            self._folder.sweep()
+            self._folders.sweep()
         self._view = None
-        uids = {
-            name.removesuffix(_ENDING)
-            for name in self._folder.names()
-            if name.endswith(_ENDING) and not name.startswith(".")
-        }
-        for gone in self._index.known() - uids:
+        entries = self._folders.entries()
+        for gone in self._index.known() - entries.keys():
             self._index.forget(gone)
-        for uid in sorted(uids):
-            self._read(uid, locked)
+        for uid, folder in sorted(entries.items()):
+            self._read(uid, _Entry(folder, file_of(uid)), locked)
         self._view = self._count
 
-    def _read(self, uid: str, locked: OpenFile) -> None:
-        name = _file_of(uid)
+    def _read(self, uid: str, entry: _Entry, locked: OpenFile) -> None:
         try:
-            identity = _identity((self._folder.path / name).stat())
+            identity = _identity(entry.path.stat())
             if self._index.is_known(uid, identity):
                 return
             self._index.forget(uid)
-            content = self._folder.read(name)
+            content = entry.folder.read(entry.name)
         except FileNotFoundError:
             content = None
         except OSError as error:
             if error.errno in PASSING:
                 # The entry is as good as ever: whoever asks now has to ask again.
-                with self._folder.reported(f"read {name} in"):
+                with entry.folder.reported(f"read {entry.name} in"):
                     raise
-            self._set_aside(name, f"it cannot be read: {error.strerror}", locked)
+            self._set_aside(entry, f"it cannot be read: {error.strerror}", locked)
             return
         if content is None:
             # Somebody removed it, by hand or without this lock file; a successor is not to suffer.
             self._index.forget(uid)
         elif content == b"":
-            self._drop(name, locked)
+            self._drop(entry, locked)
         else:
-            self._take_in(uid, content, identity, locked)
+            self._take_in(uid, content, identity, entry, locked)
 
-    def _take_in(self, uid: str, content: bytes, identity: Identity, locked: OpenFile) -> None:
-        name = _file_of(uid)
+    def _take_in(
+        self, uid: str, content: bytes, identity: Identity, entry: _Entry, locked: OpenFile
+    ) -> None:
         decoded = codec.decode(content)
         match decoded:
             case Record() if decoded.claim.uid == uid:
                 self._index.put(decoded, identity)
             case Record():
                 text = f"it speaks of claim {decoded.claim.uid}"
-                self._set_aside(name, text, locked)
+                self._set_aside(entry, text, locked)
             case codec.FromTheFuture(what=what, held=held):
-                newer = NewerRecord(text=self._leave_alone(name, what), held=held)
+                newer = NewerRecord(text=self._leave_alone(entry.path, what), held=held)
                 self._index.put_newer(uid, newer, identity)
             case codec.Damaged(text=text):
-                self._set_aside(name, text, locked)
+                self._set_aside(entry, text, locked)
             case _ as never:
                 assert_never(never)
 
-    def _leave_alone(self, name: str, what: str) -> str:
-        path = self._folder.path / name
+    def _leave_alone(self, path: Path, what: str) -> str:
         _log.error("A newer version wrote a journal entry", file=str(path), unknown=what)
         self._recorder.count("journal_unreadable_total", cause="newer")
         return (
@@ -219,16 +217,16 @@ class RecordFiles:
             " plugin again, or roll back only after the claim's pods are gone"
         )
 
-    def _drop(self, name: str, locked: OpenFile) -> None:
+    def _drop(self, entry: _Entry, locked: OpenFile) -> None:
         """Remove an intent that a power cut has emptied; its boot and its effects are gone."""
         self._begin_change(locked)
-        self._folder.unlink(name)
+        entry.folder.unlink(entry.name)
         self._end_change()
-        _log.info("Removed an intent that was never written out", file=name)
+        _log.info("Removed an intent that was never written out", file=str(entry.path))
 
-    def _set_aside(self, name: str, reason: str, locked: OpenFile) -> None:
+    def _set_aside(self, entry: _Entry, reason: str, locked: OpenFile) -> None:
         self._begin_change(locked)
-        aside = set_aside(self._folder, name)
+        aside = set_aside(entry.folder, entry.name)
         self._end_change()
         _log.error(
             "Set aside a damaged journal entry",
@@ -236,6 +234,18 @@ class RecordFiles:
             reason=reason[:LONGEST_REASON],
         )
         self._recorder.count("journal_unreadable_total", cause="damaged")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One file of the journal."""
+
+    folder: DurableFolder
+    name: str
+
+    @property
+    def path(self) -> Path:
+        return self.folder.path / self.name
 
 
 class _Look:
@@ -256,10 +266,6 @@ class _Look:
         trace: TracebackType | None,
     ) -> None:
         self._files.leave()
-
-
-def _file_of(uid: str) -> str:
-    return f"{uid}{_ENDING}"
 
 
 def _identity(status: os.stat_result) -> Identity:

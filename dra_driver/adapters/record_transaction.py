@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from dra_driver.adapters.lock_file import OpenFile
+from dra_driver.adapters.record_folders import outlives_boot
 from dra_driver.adapters.record_index import RecordIndex
 from dra_driver.model.device import GpuUuid
-from dra_driver.model.record import NewerRecord, Record, RecordState
+from dra_driver.model.record import NewerRecord, Record
 
 if TYPE_CHECKING:
     from dra_driver.adapters.record_file import RecordFiles
@@ -42,8 +43,3 @@ class RecordTransaction:
     def delete(self, uid: str) -> None:
         self.unsynced = True
         self._files.delete(self._locked, uid)
-
-
-def outlives_boot(record: Record) -> bool:
-    """Whether a record has to; effects of an intent that do are found by their names."""
-    return record.state is not RecordState.RESERVED

@@ -153,7 +153,7 @@ class NodeBuilder:
         boot_id: str,
         checkpoints: CheckpointParts,
     ) -> NodeState:
-        settings = self.settings
+        settings, clock, recorder = self.settings, self.clock, self.recorder
         planner = Planner(
             options=prepare_options(settings, node=settings.node_name, boot_id=boot_id),
             inventory=inventory,
@@ -165,14 +165,16 @@ class NodeBuilder:
             driver=settings.driver_name,
             claims=api.claims,
             pods=api.pods,
-            journal=RecordFiles(settings.state_dir, clock=self.clock, recorder=self.recorder),
-            locks=FileLocks(settings.state_dir / "locks", clock=self.clock),
+            journal=RecordFiles(
+                settings.state_dir, settings.run_dir, clock=clock, recorder=recorder
+            ),
+            locks=FileLocks(settings.state_dir / "locks", clock=clock),
             executor=self._executor(boot_id),
             plan=planner.plan,
             boot_id=boot_id,
-            clock=self.clock,
+            clock=clock,
             events=api.events,
-            recorder=self.recorder,
+            recorder=recorder,
         )
 
     def _executor(self, boot_id: str) -> Executor:

@@ -89,7 +89,9 @@ class Settings(BaseSettings):
         "Where the journal of claims and its locks go; has to survive reboots.",
     )
     run_dir: _Directory = _setting(
-        "DIR", Path("/run/gpuslice"), "Where the state of sharing goes; may be lost at a reboot."
+        "DIR",
+        Path("/run/gpuslice"),
+        "Where claims under way and the state of sharing go; may be lost at a reboot.",
     )
     host_root: _Directory = _setting(
         "DIR", Path("/"), "Where the host's /dev, /sys and /proc are seen."

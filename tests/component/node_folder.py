@@ -73,6 +73,7 @@ class NodeFolder:
     ) -> None:
         self.recorder = recorder = FakeRecorder()
         self.cdi, self.entries, self.shares = root / "cdi", root / "state/claims", root / "shares"
+        self.intents = root / "run/intents"
         self.cdi.mkdir(parents=True, exist_ok=True)
         (self.cdi / FOREIGN).write_text("theirs")
         claims = FakeClaims()
@@ -82,7 +83,7 @@ class NodeFolder:
             driver=DRIVER,
             claims=claims,
             pods=FakePods(),
-            journal=RecordFiles(root / "state", clock=CLOCK, recorder=recorder),
+            journal=RecordFiles(root / "state", root / "run", clock=CLOCK, recorder=recorder),
             locks=FileLocks(root / "state", clock=CLOCK),
             executor=Executor(
                 driver=DRIVER,
@@ -112,6 +113,7 @@ class NodeFolder:
         assert {path.name for path in self.entries.glob("[!.]*")} == {
             f"{record.claim.uid}.json" for record in found
         }
+        assert not list(self.intents.glob("[!.]*"))
         wanted = {
             f"{step.share.gpu}.json": [step.share.id]
             for record in found
@@ -123,7 +125,7 @@ class NodeFolder:
 
     def leftovers(self) -> list[str]:
         """Temporary files of writers that died."""
-        folders = (self.cdi, self.entries)
+        folders = (self.cdi, self.entries, self.intents)
         return [path.name for folder in folders for path in folder.glob(".*")]
 
 

@@ -87,7 +87,7 @@ def test_two_processes_work_on_the_same_claims(tmp_path: Path) -> None:
 def test_readers_never_see_half_a_file_while_writers_are_killed(tmp_path: Path) -> None:
     dice = Random(1)
     for _ in range(6):
-        command = [sys.executable, "-m", "tests.component.child", str(tmp_path), "churn", "1", "0"]
+        command = [sys.executable, "-m", "tests.component.child", str(tmp_path), "churn", "1", "-1"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None
             assert child.stdout.readline() == "ready\n"

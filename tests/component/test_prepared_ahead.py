@@ -41,21 +41,25 @@ class WatchedSupervisor(FileSupervisor):
 
 
 class Seen:
-    """What stood in the journal's folder when shares began to be enforced, and when they were.
+    """What stood in the journal's folders when shares began to be enforced, and when they were.
 
     Attributes:
-        entered: states of its entries, each time.
+        entered: states of their entries, each time.
         written_out: the same of records beside their places.
     """
 
     def __init__(self, root: Path) -> None:
-        self._entries = root / "state/claims"
+        self._folders = root / "state/claims", root / "run/intents"
         self.entered: list[list[RecordState]] = []
         self.written_out: list[list[RecordState]] = []
 
     def look(self) -> None:
-        self.entered.append([_record(path).state for path in self._entries.glob("[!.]*")])
-        self.written_out.append([_record(path).state for path in self._entries.glob(".*.tmp")])
+        self.entered.append(self._states("[!.]*"))
+        self.written_out.append(self._states(".*.tmp"))
+
+    def _states(self, pattern: str) -> list[RecordState]:
+        paths = (path for folder in self._folders for path in folder.glob(pattern))
+        return [_record(path).state for path in paths]
 
 
 def _record(path: Path) -> Record:

@@ -29,7 +29,9 @@ UNREADABLE = "journal_unreadable_total"
 
 
 def open_journal(state: Path, recorder: FakeRecorder | None = None) -> RecordFiles:
-    return RecordFiles(state, clock=SystemClock(), recorder=recorder or FakeRecorder())
+    return RecordFiles(
+        state, state / "run", clock=SystemClock(), recorder=recorder or FakeRecorder()
+    )
 
 
 def uids(journal: RecordFiles) -> list[str]:
@@ -159,16 +161,6 @@ def test_journal_sets_a_damaged_entry_aside_and_says_so_once(tmp_path: Path) -> 
     ]
 
 
-def test_journal_drops_an_intent_that_a_power_cut_has_emptied(tmp_path: Path) -> None:
-    recorder, theirs = FakeRecorder(), open_journal(tmp_path)
-    put(theirs, 2)
-    (tmp_path / "claims" / f"{claim_uid(1)}.json").touch()
-    assert uids(open_journal(tmp_path, recorder)) == [claim_uid(2)]
-    assert [path.name for path in (tmp_path / "claims").iterdir()] == [f"{claim_uid(2)}.json"]
-    assert recorder.counted(UNREADABLE, cause="damaged") == 0
-    assert uids(theirs) == [claim_uid(2)]
-
-
 def test_journal_waits_for_the_disk_only_with_what_outlives_the_boot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,7 +274,9 @@ def test_journal_says_what_to_do_when_its_folder_cannot_be_made(tmp_path: Path) 
 def test_journal_gives_up_when_another_process_holds_the_lock(tmp_path: Path) -> None:
     holder, waiter = (
         open_journal(tmp_path),
-        RecordFiles(tmp_path, clock=FakeClock(step_s=6.0), recorder=FakeRecorder()),
+        RecordFiles(
+            tmp_path, tmp_path / "run", clock=FakeClock(step_s=6.0), recorder=FakeRecorder()
+        ),
     )
     refused = pytest.raises(AdapterError, match="locked by another process")
     with holder.transaction(), refused, waiter.transaction():

@@ -42,7 +42,9 @@ class Setup:
 
 
 def files(tmp_path: Path) -> RecordFiles:
-    return RecordFiles(tmp_path / "state", clock=SystemClock(), recorder=FakeRecorder())
+    return RecordFiles(
+        tmp_path / "state", tmp_path / "run", clock=SystemClock(), recorder=FakeRecorder()
+    )
 
 
 @pytest.fixture(params=["fake", "files"])
