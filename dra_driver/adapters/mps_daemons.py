@@ -33,7 +33,8 @@ _MULTI_USER = ("-multiuser-server", "-M")
 """Spellings of one option: the first since release 555, the second since 580."""
 
 _START_S = 20.0
-_POLL_S = 0.05
+_POLL_FIRST_S, _POLL_LONGEST_S = 0.004, 0.05
+"""It answers within milliseconds; each question starts a program."""
 _KILL_S = 5.0
 _REAP_S = 1.0
 _LOG_NAME = "control.log"
@@ -193,12 +194,13 @@ class ProgramDaemons:
 
     def _answers(self, gpu: GpuUuid, child: ChildProcess) -> bool:
         end_s = monotonic() + self._start_s
-        pause = Event()
+        pause, pause_s = Event(), _POLL_FIRST_S
         while child.status() is None and monotonic() < end_s:
             with suppress(MpsGone):
                 self._program.ask(gpu, ("get_default_active_thread_percentage",))
                 return child.status() is None
-            pause.wait(_POLL_S)
+            pause.wait(pause_s)
+            pause_s = min(2 * pause_s, _POLL_LONGEST_S)
         return False
 
     def _adopt(self, gpu: GpuUuid, child: ChildProcess) -> DaemonProcess:

@@ -269,4 +269,4 @@ class _Look:
 
 
 def _identity(status: os.stat_result) -> Identity:
-    return status.st_ino, status.st_mtime_ns, status.st_size
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size

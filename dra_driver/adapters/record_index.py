@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dra_driver.model.device import GpuUuid
 from dra_driver.model.record import NewerRecord, Record
 
-Identity = tuple[int, int, int]
-"""Inode, modification time and size: every write makes a new file."""
+Identity = tuple[int, int, int, int]
+"""File system, inode, modification time and size: every write makes a new file."""
 
 
 class RecordIndex:
