@@ -120,6 +120,23 @@ class Site:
             environment=tuple(sorted(each for each in variables if "GPUSLICE" in each)),
         )
 
+    def wait_init_container(self, name: str) -> str:
+        """Wait until the only init container of a pod runs, and give its id."""
+        found: list[str] = []
+
+        def problem() -> str:
+            status = self.pod(name)["status"]
+            running = [
+                each["containerID"]
+                for each in status.get("initContainerStatuses", ())
+                if "running" in each["state"]
+            ]
+            found[:] = running
+            return "" if running else str(status.get("initContainerStatuses", "nothing yet"))
+
+        wait_until(problem, waiting_for=f"the init container of pod {name}", timeout_s=60.0)
+        return found[0]
+
     def unchanged(self, *tenants: Tenant) -> None:
         """Fail if something happened to running pods."""
         assert tuple(self.seen(tenant.name) for tenant in tenants) == tenants

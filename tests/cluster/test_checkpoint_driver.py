@@ -9,6 +9,7 @@ from tests.cluster import deployed
 from tests.cluster.checkpoint_cuda import CudaPlugin, start_with_cuda
 from tests.cluster.checkpoint_hook import (
     API_VERSION,
+    CHECKPOINT,
     RESTORE,
     Hook,
     gpu_of,
@@ -18,11 +19,11 @@ from tests.cluster.checkpoint_hook import (
 )
 from tests.cluster.checkpoint_runtime import wait_at_work
 from tests.cluster.checkpoint_script import ActionScript
-from tests.cluster.checkpoint_site import Checkpoints, Count, restored_from
+from tests.cluster.checkpoint_site import Checkpoints, Count, counting, restored_from
 from tests.cluster.life_plugin import plugin_container, renew_plugin
 from tests.cluster.life_processes import kill
 from tests.cluster.life_site import WHOLE, Site, part
-from tests.kube.client import ApiError
+from tests.kube.client import ApiError, Json
 from tests.kube.process import wait_until
 
 POSSIBLE = with_config(WHOLE, checkpoint="Required")
@@ -84,6 +85,31 @@ def test_share_under_mps_runs_on_when_its_checkpoint_is_refused(
     checkpoints.site.wait_event("share", "MPS", "cannot be checkpointed")
     wait_at_work(checkpoints.site.cluster, share)
     checkpoints.site.unchanged(share)
+    assert checkpoints.archives() == frozenset()
+
+
+def test_init_container_runs_on_when_a_claim_that_the_kubelet_lists_nowhere_forbids_its_checkpoint(
+    checkpoints: Checkpoints, hook: Hook
+) -> None:
+    """The mark of the later claim hides the first one, and the kubelet lists no such containers."""
+    site = checkpoints.site
+
+    def begin_with_main(pod: Json) -> None:
+        (main,) = pod["spec"]["containers"]
+        claims = main["resources"]["claims"]
+        pod["spec"]["initContainers"] = [main]
+        pod["spec"]["containers"] = [
+            {**main, "name": "then", "resources": {"claims": claims[1:]}},
+        ]
+
+    forbidden = with_config(WHOLE, checkpoint="None")
+    site.create("source", forbidden, POSSIBLE, change=begin_with_main, **counting())
+    container = site.wait_init_container("source")
+    with pytest.raises(ApiError, match="criu failed"):
+        checkpoints.take("source")
+    site.wait_event("source", str(site.claim_of("source")["metadata"]["name"]), "no checkpoints")
+    assert hook.operations_on(container, CHECKPOINT) == []
+    assert site.wait_init_container("source") == container
     assert checkpoints.archives() == frozenset()
 
 
