@@ -58,16 +58,19 @@ class SharesFiles:
         }
         # Not indented: that has no fast encoder, and every share of the GPU waits for this.
         content = json.dumps(body, sort_keys=True) + "\n"
-        self._folder.write(f"{desired.gpu}{_ENDING}", content.encode())
+        # It has to outlive this process, and no boot: no disk is waited for.
+        self._folder.place(f"{desired.gpu}{_ENDING}", content.encode(), lasting=False)
 
     def forget(self, gpu: GpuUuid) -> None:
-        if self._folder.unlink(f"{gpu}{_ENDING}"):
-            self._folder.sync()
+        self._folder.unlink(f"{gpu}{_ENDING}")
 
     def _entry(self, name: str) -> DesiredShares | None:
         with self._folder.reported(f"read {name} from"):
             content = self._folder.read(name)
-        if content is None:
+        if not content:
+            # A power cut leaves an empty one where the run folder is on a disk; its boot is gone.
+            if content is not None:
+                self._folder.unlink(name)
             return None
         try:
             body = json.loads(content)

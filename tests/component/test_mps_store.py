@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,22 @@ def test_store_forgets(tmp_path: Path) -> None:
     assert _store(tmp_path).load() == {}
 
 
+def test_store_waits_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int) -> None:
+        raise AssertionError("the run folder is lost at a reboot")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    _store(tmp_path).save(FULL)
+    _store(tmp_path).forget(uuid(0))
+
+
+def test_store_drops_what_a_power_cut_has_emptied(tmp_path: Path) -> None:
+    _store(tmp_path).save(EMPTY)
+    _file(tmp_path).touch()
+    assert _store(tmp_path).load() == {uuid(1): EMPTY}
+    assert [path.name for path in (tmp_path / "mpsd").iterdir()] == [f"{uuid(1)}.json"]
+
+
 def test_store_keeps_nothing_of_another_boot(tmp_path: Path) -> None:
     _store(tmp_path, boot_id="another").save(FULL)
     assert _store(tmp_path).load() == {}
@@ -73,7 +90,6 @@ def test_store_leaves_the_proof_out_when_the_driver_is_another(tmp_path: Path) -
 @pytest.mark.parametrize(
     "content",
     [
-        "",
         "{",
         "[]",
         "{}",
