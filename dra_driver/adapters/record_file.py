@@ -130,7 +130,7 @@ class RecordFiles:
     def delete(self, locked: OpenFile, uid: str) -> None:
         self._refuse_newer(uid)
         self._begin_change(locked)
-        self._folders.remove(uid, self._index.find(uid))
+        self._folders.remove(uid)
         self._index.forget(uid)
         self._end_change()
 
@@ -165,6 +165,9 @@ class RecordFiles:
             self._index.forget(gone)
         for uid, folder in sorted(entries.items()):
             self._read(uid, _Entry(folder, file_of(uid)), locked)
+            if folder is self._folders.lasting and self._index.find(uid) is not None:
+                # A process was killed before it did.
+                self._folders.tidy(uid)
         self._view = self._count
 
     def _read(self, uid: str, entry: _Entry, locked: OpenFile) -> None:

@@ -8,16 +8,21 @@ file takes as long as all the rest of a claim. Older releases wrote intents besi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from dra_driver.adapters.durable import DurableFolder
+from dra_driver.errors import AdapterError
 from dra_driver.model.record import Record, RecordState
 
 _ENDING = ".json"
 
 
 class RecordFolders:
-    """Both folders; of a claim with an entry in each, that on the disk is the later one."""
+    """Both folders; of a claim with an entry in each, that on the disk counts.
+
+    It is the later one, or is of another boot and replaced before the other has any effect.
+    """
 
     def __init__(self, state_dir: Path, run_dir: Path) -> None:
         # Records name namespaces and claims: they are nobody else's to read.
@@ -28,29 +33,39 @@ class RecordFolders:
         return self.lasting if outlives_boot(record) else self.passing
 
     def entries(self) -> Mapping[str, DurableFolder]:
-        """Where to read each claim's entry, by UID; what is left of earlier ones is removed.
-
-        Raises:
-            AdapterError: a folder cannot be listed or changed.
-        """
-        passing, lasting = _uids(self.passing), _uids(self.lasting)
-        for uid in passing & lasting:
-            # A process was killed before it did.
-            self.passing.unlink(file_of(uid))
-        return dict.fromkeys(passing, self.passing) | dict.fromkeys(lasting, self.lasting)
+        """Where to read each claim's entry, by UID. Raises AdapterError."""
+        passing = dict.fromkeys(_uids(self.passing), self.passing)
+        return passing | dict.fromkeys(_uids(self.lasting), self.lasting)
 
     def remove_other(self, before: Record, now: Record) -> None:
-        """Remove an entry that another one has replaced, in the other folder."""
-        if outlives_boot(before) and outlives_boot(now):
-            return
-        other = self.passing if outlives_boot(now) else self.lasting
-        other.unlink(file_of(now.claim.uid))
+        """Remove an entry that another one has replaced, in the other folder.
 
-    def remove(self, uid: str, record: Record | None) -> None:
-        """Remove a claim's entry, of which `record` is known."""
-        self.lasting.unlink(file_of(uid))
-        if record is None or not outlives_boot(record):
-            self.passing.unlink(file_of(uid))
+        Raises:
+            AdapterError: what counts before the new one cannot be removed.
+        """
+        if not outlives_boot(now):
+            self.lasting.unlink(file_of(now.claim.uid))
+        elif not outlives_boot(before):
+            self.tidy(now.claim.uid)
+
+    def tidy(self, uid: str) -> None:
+        """Remove an intent that counts no more; it goes with the claim at the latest."""
+        name = file_of(uid)
+        with suppress(AdapterError):
+            if self.passing.has(name):
+                self.passing.unlink(name)
+
+    def remove(self, uid: str) -> None:
+        """Remove a claim's entry; first the one that would count without the other.
+
+        Raises:
+            AdapterError: it stands still.
+        """
+        name = file_of(uid)
+        # Even to remove nothing a file system must be writable.
+        if self.passing.has(name):
+            self.passing.unlink(name)
+        self.lasting.unlink(name)
 
     def sweep(self) -> None:
         """Remove what dead writers left. Raises AdapterError."""

@@ -97,6 +97,10 @@ class Ledger:
         with self._journal.view() as journal:
             return self._conflict(plan, self._beside(plan.record, journal))
 
+    def in_the_way(self, record: Record, others: Mapping[str, Record]) -> Conflict | None:
+        """What keeps a record that is entered from being carried out, among what `beside` gave."""
+        return conflict(record, others, self._boot_id)
+
     def reserve(self, plan: PreparePlan) -> Reserved | Conflict:
         """Enter the plan's record unless it conflicts, checked and done as one.
 

@@ -194,7 +194,12 @@ class NodeState:
         if record.state is RecordState.PREPARED and self._executor.intact(record):
             return record.devices
         with self._locks.gpus(record.gpus, deadline):
-            return self._carry_out(record, self._ledger.beside(record), deadline)
+            others = self._ledger.beside(record)
+            # Who did not see this intent, such as an older release, may have taken its devices.
+            found = self._ledger.in_the_way(record, others)
+            if found is not None and record.state is RecordState.RESERVED:
+                raise NotReady(Reason.DEVICE_IN_USE, found.text)
+            return self._carry_out(record, others, deadline)
 
     def _first(self, plan: PreparePlan, deadline: Deadline) -> tuple[PreparedDevice, ...]:
         give_up_s = min(deadline.at_s, self._clock.monotonic_s() + OVERLAP_WAIT_S)

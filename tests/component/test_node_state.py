@@ -182,6 +182,28 @@ def test_prepare_is_resumed_when_time_ran_out(rig: Rig) -> None:
     assert (rig.plans, rig.state.records()) == (1, (records.record(),))
 
 
+def test_prepare_is_not_resumed_while_another_claim_has_its_device(rig: Rig) -> None:
+    claim = rig.add()
+    rig.shares.broken = NotReady(Reason.OUT_OF_TIME, "still starting")
+    with pytest.raises(NotReady, match="still starting"):
+        rig.prepare(claim)
+    rig.shares.broken, calls = None, rig.shares.calls
+    other = records.record(2, kind=records.WHOLE, on=0)
+    with rig.journal.transaction() as journal:
+        journal.put(other)
+
+    with pytest.raises(NotReady) as caught:
+        rig.prepare(claim)
+    assert caught.value.reason is Reason.DEVICE_IN_USE
+    assert str(other.claim) in str(caught.value)
+    assert rig.shares.calls == calls
+    assert records.record(state=RecordState.RESERVED) in rig.state.records()
+
+    with rig.journal.transaction() as journal:
+        journal.delete(other.claim.uid)
+    assert rig.prepare(claim) == records.record().devices
+
+
 @pytest.mark.parametrize("kind", [records.SHARE, records.WHOLE])
 def test_prepare_begins_no_step_when_its_time_is_over(kind: str) -> None:
     clock = FakeClock()

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from dra_driver.adapters.record_file import RecordFiles
+from dra_driver.errors import AdapterError
 from dra_driver.model.record import Record, RecordState
 from dra_driver.state import codec
 from tests.builders import claim_uid
@@ -68,6 +71,25 @@ def test_journal_believes_the_entry_that_came_later_when_a_process_was_killed_be
     with open_journal(tmp_path).transaction() as view:
         assert view.records() == {claim_uid(1): record(1)}
     assert files(lasting, passing) == ([entry_of(1)], [])
+
+
+def test_journal_goes_on_when_an_intent_that_counts_no_more_cannot_be_removed(
+    tmp_path: Path,
+) -> None:
+    journal, passing = open_journal(tmp_path), tmp_path / "run/intents"
+    enter(journal, record(1, state=RecordState.RESERVED))
+    # As a folder that cannot be written to, and needs no mount.
+    (passing / entry_of(1)).unlink()
+    (passing / entry_of(1)).mkdir()
+    for number in (1, 2):
+        enter(journal, record(number))
+    journal = open_journal(tmp_path)
+    with journal.transaction() as view:
+        assert view.records() == {claim_uid(1): record(1), claim_uid(2): record(2)}
+        view.delete(claim_uid(2))
+        with pytest.raises(AdapterError, match="cannot remove"):
+            view.delete(claim_uid(1))
+    assert uids(open_journal(tmp_path)) == [claim_uid(1)]
 
 
 def test_journal_drops_an_intent_that_a_power_cut_has_emptied(tmp_path: Path) -> None:
