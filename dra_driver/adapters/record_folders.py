@@ -50,10 +50,8 @@ class RecordFolders:
 
     def tidy(self, uid: str) -> None:
         """Remove an intent that counts no more; it goes with the claim at the latest."""
-        name = file_of(uid)
         with suppress(AdapterError):
-            if self.passing.has(name):
-                self.passing.unlink(name)
+            self._remove_intent(uid)
 
     def remove(self, uid: str) -> None:
         """Remove a claim's entry; first the one that would count without the other.
@@ -61,16 +59,19 @@ class RecordFolders:
         Raises:
             AdapterError: it stands still.
         """
-        name = file_of(uid)
-        # Even to remove nothing a file system must be writable.
-        if self.passing.has(name):
-            self.passing.unlink(name)
-        self.lasting.unlink(name)
+        self._remove_intent(uid)
+        self.lasting.unlink(file_of(uid))
 
     def sweep(self) -> None:
         """Remove what dead writers left. Raises AdapterError."""
         self.lasting.sweep()
         self.passing.sweep()
+
+    def _remove_intent(self, uid: str) -> None:
+        name = file_of(uid)
+        # Even to remove nothing a file system must be writable.
+        if self.passing.has(name):
+            self.passing.unlink(name)
 
 
 def file_of(uid: str) -> str:

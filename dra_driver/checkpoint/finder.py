@@ -177,10 +177,11 @@ class Finder:
         return None
 
     def _remember(self, container_id: str, container: PodClaims) -> None:
+        if not container_id or container_id in self._known:
+            return
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
-        if container_id:
-            self._known[container_id] = container
+        self._known[container_id] = container
 
 
 def _refuse_another_pod(request: HookRequest, owner: ProcessOwner) -> None:

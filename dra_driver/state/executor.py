@@ -6,10 +6,10 @@ the locks of the GPUs that are touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from functools import partial
-from types import TracebackType
-from typing import Self, assert_never
+from typing import assert_never
 
 from dra_driver import log
 from dra_driver.errors import AdapterError, NotReady, Reason
@@ -65,12 +65,17 @@ class Executor:
         self._markers = markers
 
     def run(self, record: Record, others: Records, deadline: Deadline) -> None:
-        """Run all steps of a record, in order; arguments and errors as of `begin`."""
-        with self.begin(record, others, deadline) as effects:
-            effects.finish()
+        """Run all steps of a record, in order; arguments and errors as of `begun`."""
+        with self.begun(record, others, deadline) as finish:
+            finish()
 
-    def begin(self, record: Record, others: Records, deadline: Deadline) -> Effects:
-        """Begin what of the steps takes its time beside the caller; `Effects.finish` runs them.
+    @contextmanager
+    def begun(
+        self, record: Record, others: Records, deadline: Deadline
+    ) -> Iterator[Callable[[], None]]:
+        """Begin what of the steps takes its time beside the caller, and give what runs them all.
+
+        Without that what was begun is only awaited.
 
         Args:
             record: what is to be made real.
@@ -83,18 +88,14 @@ class Executor:
         """
         self._check_time(record, deadline)
         everyone = {**others, record.claim.uid: record}
-        ahead = Ahead()
-        try:
+        with closing(Ahead()) as ahead:
             self._begin(record, everyone, deadline, ahead)
-        except BaseException:
-            ahead.close()
-            raise
-        return Effects(ahead, partial(self._run, record, deadline, ahead))
+            yield partial(self._run, record, deadline, ahead)
 
     def undo(
         self, record: Record, steps: Iterable[Step], others: Records, deadline: Deadline
     ) -> None:
-        """Undo `steps` of `record` in the order given; arguments and errors as of `begin`."""
+        """Undo `steps` of `record` in the order given; arguments and errors as of `begun`."""
         remaining = {uid: other for uid, other in others.items() if uid != record.claim.uid}
         for step in steps:
             self._measured(self._undo, "undo", step, remaining, deadline)
@@ -246,26 +247,3 @@ class Executor:
     def _count(self, step: Step, direction: str, outcome: str) -> None:
         kind = type(step).__name__
         self._recorder.count("steps_total", step=kind, direction=direction, outcome=outcome)
-
-
-class Effects:
-    """Steps of a record under way, in a block; without `finish` what was begun is only awaited.
-
-    Attributes:
-        finish: runs all steps, once; raises as `Executor.begin`.
-    """
-
-    def __init__(self, ahead: Ahead, finish: Callable[[], None]) -> None:
-        self._ahead = ahead
-        self.finish = finish
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._ahead.close()

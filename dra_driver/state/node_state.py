@@ -196,8 +196,8 @@ class NodeState:
         with self._locks.gpus(record.gpus, deadline):
             others = self._ledger.beside(record)
             # Who did not see this intent, such as an older release, may have taken its devices.
-            found = self._ledger.in_the_way(record, others)
-            if found is not None and record.state is RecordState.RESERVED:
+            reserved = record.state is RecordState.RESERVED
+            if reserved and (found := self._ledger.in_the_way(record, others)) is not None:
                 raise NotReady(Reason.DEVICE_IN_USE, found.text)
             return self._carry_out(record, others, deadline)
 
@@ -246,11 +246,11 @@ class NodeState:
         self, record: Record, others: Mapping[str, Record], deadline: Deadline
     ) -> None:
         with (
-            self._executor.begin(record, others, deadline) as effects,
+            self._executor.begun(record, others, deadline) as finish,
             # Written out while shares are enforced, entered once they are.
             self._ledger.committing(record) as commit,
         ):
-            effects.finish()
+            finish()
             commit()
 
     def _roll_back(self, record: Record, others: Mapping[str, Record], deadline: Deadline) -> None:
